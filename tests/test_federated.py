@@ -237,17 +237,20 @@ def scale(factor):
 
 
 WRONG = {
-    "'value' has 258 NaN or infinite values. Try a smaller": scale(float("nan")),
+    "'value' has 258 values that are NaN or infinite, so": scale(float("nan")),
     "'value' is float32 [1, 3], but float32 [1, 258] is expected": lambda t, n: (
         {name: values[:, :3] for name, values in t.items()},
         n,
     ),
-    "outdated answer: it is for segment [0, 0, ": lambda t, n: (
+    "the answer came too late: it is for segment [0, 0, ": lambda t, n: (
         t,
         {**n, "segment": [0, 0, *n["segment"][2:]]},
     ),
-    "the arrays ['value'] are expected, but [] were sent": lambda t, n: ({}, n),
-    "its training metrics must be lists of numbers with names": lambda t, n: (
+    "must contain the arrays ['value'], but the arrays [] were sent": lambda t, n: (
+        {},
+        n,
+    ),
+    "the training metrics that the site sent are not lists": lambda t, n: (
         t,
         {**n, "metrics": 3},
     ),
@@ -273,7 +276,7 @@ def test_a_study_in_which_nobody_can_be_used_stops_with_the_reason(tmp_path):
     both = alter_answers(scale(float("inf")))
     grid = start_sites(tmp_path, 2, north=both, south=both)
     with pytest.raises(
-        ValueError, match=r"all answers in 3 exchanges were refused .*NaN or infinite"
+        ValueError, match=r"no answer of any site in 3 attempts .*NaN or infinite"
     ):
         coordinate(grid, tmp_path, LINEAR).run()
 
@@ -392,7 +395,7 @@ def test_a_checkpoint_of_another_study_is_refused(tmp_path):
     coordinate(grid, tmp_path, LINEAR).run()
     with pytest.raises(
         ValueError,
-        match=r"was started with .* Use the settings that it was started with",
+        match=r"was started with .* Start it with its old settings",
     ):
         coordinate(grid, tmp_path, LINEAR + " rho0=3").run()
 
@@ -506,15 +509,15 @@ def test_a_second_node_of_the_same_name_is_refused(tmp_path, capsys):
     grid = start_sites(tmp_path)
     grid.add(3, config(tmp_path, 1))
     coordinate(grid, tmp_path, LINEAR).run()
-    assert "another node already uses the name 'south'" in capsys.readouterr().out
+    assert "another site already uses the name 'south'" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"name": "a b"}, "site: the name 'a b' cannot be used"),
-        ({"dataset": "table"}, "Export numbers and use 'arrays'"),
-        ({"environment": 5}, "no environment 5. Choose 0 to 2"),
+        ({"dataset": "table"}, "use the data set 'arrays'"),
+        ({"environment": 5}, "no environment 5. Choose one from 0 to 2"),
     ],
 )
 def test_a_site_that_is_described_wrongly_says_so(tmp_path, changes, message):
@@ -532,7 +535,7 @@ def test_a_site_that_is_described_wrongly_says_so(tmp_path, changes, message):
         ({"stages": "north; north"}, "stages: every stage needs at least one site"),
         (
             {"min_sites": 3},
-            "min_sites is 3, but the smallest stage has 2 sites. Use a number",
+            "is 3, but the smallest stage has only 2. Use a number",
         ),
         ({"patience": 0}, "Use a positive patience"),
         ({"study": "../x"}, "study: the name '../x' cannot be used"),
@@ -577,15 +580,15 @@ def test_arrays_are_decoded_only_if_they_are_what_is_expected():
         double,
         encode_tensor_as_npy(tensor.T),
     ):
-        message = f"must be an npy array of 152 bytes, but the {len(content)} bytes"
+        message = f"an npy file of 152 bytes, but the {len(content):,} bytes"
         with pytest.raises(ValueError, match=message):
             decode(content)
     with pytest.raises(
-        ValueError, match=r"'it' is float32 \[3, 2\], but float32 \[2, "
+        ValueError, match=r"the type float32 and the shape \[3, 2\], but .* \[2, 3"
     ):
         decode(encode_tensor_as_npy(tensor.T), (3, 2))
     with pytest.raises(
-        ValueError, match=r"'it' is object \[2, 3\], but float32 \[2, 3"
+        ValueError, match=r"the type object and the shape \[2, 3\], but .* float32"
     ):
         decode(buffer.getvalue(), dtype="object")
 
@@ -602,7 +605,9 @@ def test_a_tensor_file_holds_all_or_is_refused(tmp_path):
     whole = path.read_bytes()
     for content in (b"", whole[:-1], b"PK" + whole, safetensors.torch.save(read)):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match="damaged, or is not part of a study"):
+        with pytest.raises(
+            ValueError, match="damaged, or was not written by a federated"
+        ):
             read_tensor_file(path)
 
 

@@ -293,13 +293,15 @@ def test_nan_wrong_shapes_and_stale_rounds_are_refused_and_named(federation):
     found = federation.list_exchanges("faulty_study")
     reasons = [entry["refused"].get("south", "") for entry in found]
     assert reasons[0] == (
-        "site 'south': array 'value' has 3 NaN or infinite values. Try a smaller "
-        "learning rate or penalty"
+        "site 'south': array 'value' has 3 values that are NaN or infinite, so "
+        "training has diverged. Start the study with a smaller learning rate (rate) "
+        "or penalty"
     )
     assert reasons[1] == (
-        "site 'south': array 'value' is float32 [1, 2], but float32 [1, 3] is "
-        "expected. Check that the server and its sites run the same version of cirm"
+        "site 'south': array 'value' has the type float32 and the shape [1, 2], but "
+        "must have the type float32 and the shape [1, 3]. Check that the server and "
+        "its sites run the same version of cirm"
     )
-    assert reasons[2].startswith("outdated answer: it is for segment [0, 5, ")
+    assert reasons[2].startswith("the answer came too late: it is for segment [0, 5, ")
     assert [list(entry["up"]) for entry in found[:3]] == [["north"]] * 3
     assert set(found[3]["up"]) == {"north", "south"}

@@ -376,10 +376,10 @@ def test_a_module_without_a_linear_head_is_refused(module):
     [
         (
             {"sizes": (4,)},
-            r"at least two positive sizes, its inputs and outputs; got \[4\]",
+            r"layers are \[4\]. Give two or more positive numbers",
         ),
-        ({"sizes": (4, 0, 2)}, "at least two positive sizes"),
-        ({"sizes": (4, 2), "dropout": 1.0}, "at least 0 and less than 1; got 1"),
+        ({"sizes": (4, 0, 2)}, "Give two or more positive numbers"),
+        ({"sizes": (4, 2), "dropout": 1.0}, "at least 0 and less than 1, but is 1"),
         (
             {"sizes": (4, 2), "activation": "tanh"},
             "one of elu, relu, linear; got 'tanh'",

@@ -91,16 +91,18 @@ def test_a_line_is_plain_json_with_its_kind():
 )
 def test_a_line_that_is_no_record_is_refused(line):
     with pytest.raises(
-        ValueError, match=r"^This line is not a score or .* in JSON: "
+        ValueError,
+        match=r"^the line is not a record in JSON of one of the kinds score, ",
     ) as no:
         records.parse_record(line)
-    assert str(no.value).endswith(repr(line))
+    assert repr(line[:100]) in str(no.value)
 
 
 @given(st.text())
 def test_any_text_is_refused_in_one_sentence(line):
     with pytest.raises(
-        ValueError, match=r"^This line is not a score or adapted or curve or run record"
+        ValueError,
+        match=r"^the line is not a record in JSON .* score, adapted, curve, run: ",
     ):
         records.parse_record(line)
 
@@ -109,7 +111,7 @@ def test_a_torn_file_is_refused_with_its_path_and_row(tmp_path):
     path = tmp_path / "records.jsonl"
     records.write_records(path, [RUN, SCORE, CURVE])
     path.write_text(path.read_text()[:-20])
-    with pytest.raises(ValueError, match=r"records\.jsonl, row 3: This line is not"):
+    with pytest.raises(ValueError, match=r"records\.jsonl, row 3: the line is not"):
         records.read_records(path)
 
 

@@ -80,8 +80,10 @@ def test_a_model_of_its_learner_can_be_used_if_the_package_is_installed(cirm, tm
     cirm("predict", "a.csv", *model, "--out", "predictions.csv")
     assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 41
     error = cirm("predict", "a.csv", *model, package=False, status=2)
-    assert "the learner 'worst-case' that trained it is not installed here" in error
-    assert "Install the package that provides it" in error
+    assert (
+        "the learner 'worst-case', which trained the model, is not installed" in error
+    )
+    assert "Install the package that provides this learner" in error
 
 
 def test_its_learner_runs_on_its_data_set(cirm, tmp_path):

@@ -302,8 +302,9 @@ class Stream:
         if not self.stages or not all(self.stages):
             raise ValueError(
                 "A stream needs at least one stage, and each stage at least one "
-                "environment; got stages with "
-                f"{[len(stage) for stage in self.stages]} environments."
+                "environment, but the stages have "
+                f"{[len(stage) for stage in self.stages]} environments. Add "
+                "environments, or remove the empty stages."
             )
         check_environments_match([e for stage in self.stages for e in stage])
 
@@ -338,9 +339,10 @@ class Stream:
         sizes = [int(n) if n.isdecimal() else 0 for n in order.split("+")]
         if 0 in sizes or sum(sizes) != len(environments):
             raise ValueError(
-                f"The order {order!r} does not match the number of environments, "
-                f"{len(environments)}. Use joint, sequential, or stage sizes that add "
-                "up to this number, such as 2+1 for three environments."
+                f"The order {order!r} does not fit {len(environments)} environments. "
+                "Use joint (all at once), sequential (one after another), or the "
+                f"sizes of stages, which must add up to {len(environments)}: 2+1, for "
+                "example, trains on two environments at once and then on a third."
             )
         remaining = iter(environments)
         return cls(tuple(tuple(next(remaining) for _ in range(n)) for n in sizes))
@@ -391,14 +393,17 @@ class Problem:
     def __post_init__(self) -> None:
         if not self.train:
             raise ValueError(
-                "A problem needs at least one training environment; got none."
+                "A problem needs at least one training environment, but train is "
+                "empty. Pass one or more environments as train."
             )
         check_environments_match([*self.train, *self.test, *(e for _, e in self.sweep)])
         names = [environment.name for environment in self.fresh]
         if self.fresh and names != [environment.name for environment in self.train]:
             raise ValueError(
-                "The fresh examples must belong to the training environments, in the "
-                f"same order; got environments {names}."
+                "The environments of fresh, new examples of the training "
+                "environments, must have the same names in the same order as those "
+                f"of train, but their names are {names}. Pass one environment of "
+                "fresh for each one of train, or leave fresh empty."
             )
         for environment, fresh in zip(self.train, self.fresh, strict=False):
             check_environments_match(
@@ -418,14 +423,15 @@ def check_environments_match(environments: Iterable[Environment]) -> None:
         first = next(iter(seen.values()), environment)
         if environment.features != first.features:
             raise ValueError(
-                f"environment {environment.name!r}: the features are "
-                f"{list(environment.features)}, but those of {first.name!r} are "
-                f"{list(first.features)}. All environments need the same features."
+                f"environment {environment.name!r}: the inputs of an example have the "
+                f"shape {list(environment.features)}, but in the environment "
+                f"{first.name!r} they have {list(first.features)}. Give all "
+                "environments inputs of the same shape."
             )
         if environment.task != first.task:
             raise ValueError(
                 f"environment {environment.name!r}: the task is {environment.task}, "
-                f"but that of {first.name!r} is {first.task}. All environments need "
-                "the same task."
+                f"but in the environment {first.name!r} it is {first.task}. Give all "
+                "environments the same task."
             )
         seen[environment.name] = environment

@@ -143,7 +143,9 @@ def parse_record(text: str) -> Record:
         return kind(**row)
     except (ValueError, TypeError, KeyError, AttributeError):
         raise ValueError(
-            f"This line is not a {' or '.join(KINDS)} record in JSON: {text!r}"
+            "the line is not a record in JSON of one of the kinds "
+            f"{', '.join(KINDS)}: {text[:100]!r}. Remove the line, or restore the "
+            "file from a backup."
         ) from None
 
 

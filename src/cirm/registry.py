@@ -69,8 +69,9 @@ class Registry:
         except Exception as error:  # whatever code of others raises on import
             source = f", of {entry.value!r}," if entry else ""
             raise ValueError(
-                f"The {self.noun} {key!r}{source} cannot be loaded: "
-                f"{type(error).__name__}: {error}."
+                f"The {self.noun} {key!r}{source} cannot be imported "
+                f"({type(error).__name__}: {error}). Check the name and that its "
+                "package is installed."
             ) from error
 
     def find_key(self, cls: type) -> str:

@@ -29,15 +29,18 @@ class Task:
     def __post_init__(self) -> None:
         if len(self.classes) == 1 or len(set(self.classes)) < len(self.classes):
             raise ValueError(
-                "Classification needs two or more different classes; got "
-                f"{', '.join(self.classes)}."
+                "Classification needs two or more different classes, but the classes "
+                f"are {', '.join(self.classes)}. Name at least two different ones."
             )
 
     @classmethod
     def classification(cls, count: int) -> Task:
         """Return a classification whose classes are named "0", "1", ..."""
         if count < 2:
-            raise ValueError(f"Classification needs two or more classes; got {count}.")
+            raise ValueError(
+                "Classification needs two or more classes, but their number is "
+                f"{count}. Give 2 or more."
+            )
         return cls(tuple(map(str, range(count))))
 
     @classmethod

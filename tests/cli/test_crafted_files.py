@@ -223,7 +223,7 @@ def test_fit_and_adapt_sign(cirm, hold):
     assert cirm("adapt", "new.csv", "--out", "o.cirm", *words)[0] == 0
     for name in ("n.cirm", "o.cirm"):
         assert load(name, key=KEY).task.classes == ("no", "yes")
-        with pytest.raises(ValueError, match="was not signed with this key"):
+        with pytest.raises(ValueError, match="was not signed with the given key"):
             load(name, key=KEY[::-1])
 
 

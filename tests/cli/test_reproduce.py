@@ -216,7 +216,7 @@ def test_theory_is_measured_drawn_and_recorded(cirm, tmp_path):
         ),
         (
             ["table1", "--address", "h:1"],
-            "The engine local has no address; got 'h:1'. Add --engine",
+            "--address is 'h:1', but the engine local runs",
         ),
         (
             ["table1", "--learner", "nope"],

@@ -51,7 +51,7 @@ def test_a_run_leaves_records_a_summary_and_a_page(cirm, tmp_path):
         ),
         (
             ["run", "--order", "3+4"],
-            "The order '3+4' does not match the number of environments",
+            "The order '3+4' does not fit",
         ),
         (
             ["run", "--preset", "nope"],
@@ -61,7 +61,7 @@ def test_a_run_leaves_records_a_summary_and_a_page(cirm, tmp_path):
         (["run", "--engine", "cloud"], "no engine 'cloud'. Choose one of local, ray"),
         (
             ["run", "--address", "h:1"],
-            "The engine local has no address; got 'h:1'. Add --engine ray",
+            "--address is 'h:1', but the engine local runs",
         ),
         (["list", "nope"], "list: 'nope' is not one of learners, datasets"),
     ],

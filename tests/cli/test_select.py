@@ -78,11 +78,11 @@ def test_arguments_may_come_in_any_order(cirm, tmp_path):
         ),
         (
             ["select", "erm", "--space", "rate"],
-            "--space 'rate' cannot be read. Write name=low..high",
+            "--space: 'rate' cannot be read. Write the name",
         ),
         (
             ["select", "erm", "--hold-out", "1.5"],
-            "--hold-out: 1.5 is not a fraction between 0 and 1.",
+            "--hold-out: 1.5 is not between 0 and 1. Give",
         ),
         (["select", "erm", "--colour"], "select: --colour has no value."),
         (

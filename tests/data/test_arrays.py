@@ -184,21 +184,29 @@ def test_it_says_what_it_found(tmp_path):
         (
             {"X": X[:, 0], "y": Y},
             {},
-            r"inputs are float64 \[6\]. Save a numeric array \[n",
+            r"type float64 and the shape \[6\]. Save numbers of the shape \[n",
         ),
         ({"X": X[:0], "y": Y[:0]}, {}, r"inputs are .* \[0, 2\]. .* one row"),
         (
             {"X": X.astype(str), "y": Y},
             {},
-            "its inputs are <U32 .* Save a numeric array",
+            "the type <U32 .* Save numbers of",
         ),
         (
             {"X": X * 1j, "y": Y},
             {},
             "'X': .* type complex128 is neither numeric nor text",
         ),
-        ({"X": X * np.nan, "y": Y}, {}, "its inputs contain 12 NaN or infinite values"),
-        ({"X": X * 1e300, "y": Y}, {}, "its inputs contain 11 NaN or infinite values"),
+        (
+            {"X": X * np.nan, "y": Y},
+            {},
+            "the inputs contain 12 values that are NaN or infinite",
+        ),
+        (
+            {"X": X * 1e300, "y": Y},
+            {},
+            "the inputs contain 11 values that are NaN or infinite",
+        ),
         ({"X": X, "y": Y * 0}, {}, "the target is '0' in every row"),
         (
             {"X": X, "y": Y / np.nan},
@@ -281,7 +289,9 @@ def test_a_header_that_promises_more_than_there_is_is_refused(tmp_path, shape):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("X.npy", member(shape, bytes(96)))
         archive.writestr("y.npy", member((6,), bytes(48)))
-    with pytest.raises(ValueError, match=r"'X': .* needs more data than its 224 bytes"):
+    with pytest.raises(
+        ValueError, match=r"'X': .* bytes, but the file has only 224 bytes"
+    ):
         Arrays(str(path)).draw_problem((0,))
 
 

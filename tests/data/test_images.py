@@ -151,12 +151,12 @@ def test_a_path_that_is_no_folder_is_refused(tree):
 
 def test_a_tree_of_another_shape_is_refused(tree, tmp_path_factory):
     refused(tmp_path_factory.mktemp("empty"), "it has no images. Put all")
-    refused(tree / "a", "its images are not in folders environment/class/. Sort them")
+    refused(tree / "a", "not sorted by environment and class. Put each image")
     (tree / "a" / "green").mkdir()
-    refused(tree, r"green'\: it contains no images. Add some")
+    refused(tree, r"green'\: the folder contains no images. Add")
     (tree / "a" / "green").rmdir()
     (tree / "d").mkdir()
-    refused(tree, r"d'\: it contains no images. Add some")
+    refused(tree, r"d'\: the folder contains no images. Add")
     (tree / "d").rmdir()
     paint(tree / "a" / "1.png")
     refused(tree, "it has images at 2 different depths")
@@ -168,7 +168,11 @@ def test_one_class_alone_is_refused(tmp_path):
 
 
 def test_an_unknown_environment_to_hold_out_is_refused(tree):
-    refused(tree, "images: there is no environment 'z' .* some of a, b, c", test="z")
+    refused(
+        tree,
+        "images: the setting test names an environment 'z', .* more of a, b, c",
+        test="z",
+    )
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,9 @@ def test_folders_without_domains_classes_or_readable_images_are_refused(tmp_path
     with pytest.raises(FileNotFoundError, match="none of the folders photo, art_paint"):
         import_public_dataset("pacs", tmp_path / "none")
     (tmp_path / "empty" / "photo" / "dog").mkdir(parents=True)
-    with pytest.raises(ValueError, match="it contains no images in folders named dog"):
+    with pytest.raises(
+        ValueError, match="this folder contains no images in folders named dog"
+    ):
         import_public_dataset("pacs", tmp_path / "empty")
     folder = write_pictures(tmp_path / "bad", domains=("photo",))
     (folder / "photo" / "dog" / "pic_0.png").write_bytes(b"no image")

@@ -138,7 +138,7 @@ def test_impossible_wishes_are_refused(tmp_path):
     visits = make_visits().assign(site="a")
     for options, message in (
         ({"every": "month"}, "no column of dates is given"),
-        ({"time": "date", "environment": "site"}, "environments are given twice"),
+        ({"time": "date", "environment": "site"}, "places are given twice"),
         ({"time": "when"}, "there is no column 'when'"),
         ({"time": "date", "every": "hour"}, "Use one of day, week, month"),
     ):
@@ -150,7 +150,7 @@ def test_impossible_wishes_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"visits.csv', row 5: column 'date' has the"):
         fit_visits(path, time="date")
     np.savez(tmp_path / "a.npz", X=np.zeros((4, 2, 2)), y=[0, 1, 0, 1])
-    with pytest.raises(ValueError, match="periods need a table with a column of dates"):
+    with pytest.raises(ValueError, match="--time needs a table with a column of dates"):
         cirm.fit(tmp_path / "a.npz", time="date")
 
 

@@ -113,7 +113,7 @@ def test_an_import_that_fails_leaves_no_trace_and_a_second_one_is_refused(tmp_pa
     assert not list(get_cache_folder().iterdir())
     write_years(folder)
     import_public_dataset("gas-turbine", folder)
-    with pytest.raises(ValueError, match=r"already contains this data set\. Remove"):
+    with pytest.raises(ValueError, match=r"has been imported before\. To import"):
         import_public_dataset("gas-turbine", folder)
     assert [path.name for path in get_cache_folder().iterdir()] == ["gas-turbine"]
 
@@ -179,10 +179,10 @@ def test_regions_of_one_file_are_separated(tmp_path):
 
 def test_a_column_of_environments_that_is_absent_is_named(tmp_path):
     make_patients(10, 0).to_csv(tmp_path / "gusto.csv")
-    with pytest.raises(ValueError, match="the column 'regl' is absent"):
+    with pytest.raises(ValueError, match="there is no column 'regl'"):
         Gusto(path=str(tmp_path)).draw_problem((0,))
     pd.DataFrame({"age": [1.0]}).to_csv(tmp_path / "fcon1000.csv")
-    with pytest.raises(ValueError, match="the column 'site' is absent"):
+    with pytest.raises(ValueError, match="there is no column 'site'"):
         BrainAge(path=str(tmp_path)).draw_problem((0,))
 
 
@@ -234,7 +234,7 @@ def test_a_folder_that_is_not_there_or_has_no_tables_is_refused(tmp_path):
         import_public_dataset("gusto", tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError, match="there is no folder"):
         Gusto(path=str(tmp_path / "nowhere")).draw_problem((0,))
-    with pytest.raises(FileNotFoundError, match="there are no tables of gusto"):
+    with pytest.raises(FileNotFoundError, match="this folder has no tables of gusto"):
         import_public_dataset("gusto", tmp_path)
     with pytest.raises(ValueError, match="'colored' is not a public data set"):
         get_public_dataset_class("colored")
@@ -257,7 +257,9 @@ def test_the_trial_is_unseen_and_the_cohort_arrives_in_order_of_time(tmp_path):
 
 def test_a_table_that_cannot_be_read_is_named(tmp_path):
     (tmp_path / "2011.csv.gz").write_bytes(b"no gzip")
-    with pytest.raises(ValueError, match=r"2011\.csv\.gz: it is not a readable CSV"):
+    with pytest.raises(
+        ValueError, match=r"2011\.csv\.gz: this CSV file cannot be read"
+    ):
         GasTurbine(path=str(tmp_path)).draw_problem((0,))
 
 

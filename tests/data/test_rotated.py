@@ -67,5 +67,7 @@ def test_impossible_settings_are_refused(settings, message):
 
 
 def test_more_examples_than_there_are_is_refused():
-    with pytest.raises(ValueError, match="5 environments of 1000 examples need more"):
+    with pytest.raises(
+        ValueError, match="5 environments with 1,000 examples each need more"
+    ):
         Rotated(examples=1000).draw_problem((0,))

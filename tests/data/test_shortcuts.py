@@ -169,5 +169,5 @@ def test_wrong_settings_are_refused(settings, message):
 
 
 def test_more_examples_than_there_are_images_are_refused():
-    with pytest.raises(ValueError, match="Use at most 719 examples, or fewer"):
+    with pytest.raises(ValueError, match="Use at most examples=719, or fewer"):
         Shortcuts(examples=720).draw_problem((0,))

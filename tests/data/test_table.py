@@ -241,14 +241,18 @@ GAP = r"file '.*', row 2: "
         ("a,b\n1,2\n", {}, r"clinics\.csv': there is no column 'y'. .* are 'a', 'b';"),
         ("a,y\n1,0\n", {"environment": "e"}, "no column 'e'. The columns are 'a', 'y'"),
         ("a,y\n1,0\n", {"ignore": ("id",)}, "no column 'id'. The columns are 'a', 'y'"),
-        ("a,y\n1,0\n", {"target": ""}, "table: no target is given. Name the column"),
+        (
+            "a,y\n1,0\n",
+            {"target": ""},
+            "table: the column to predict is not given. Name",
+        ),
         ("a,a,y\n1,2,0\n", {}, "two columns are called 'a'. Rename one"),
-        (",y\n5,0\n", {}, "column 1 has no name. Name it"),
-        ("a,,y\n5,1,0\n", {}, "column 2 has no name. Name it"),
+        (",y\n5,0\n", {}, "column 1 has no name. Give every"),
+        ("a,,y\n5,1,0\n", {}, "column 2 has no name. Give every"),
         (
             "a;y\n1;0\n",
             {},
-            "the header 'a;y' has only one column. Separate .* with ','",
+            "the header 'a;y' would be a single column. Separate .* with ','",
         ),
         ("a,y\n1,0\n1,2,3\n", {}, r"does not match the header \(Expected 2 fields"),
         ('a,y\n"1,0\n', {}, r"does not match the header \(EOF inside string"),
@@ -273,7 +277,7 @@ GAP = r"file '.*', row 2: "
             GAP + "column 'y' has the value 'inf', .* not finite",
         ),
         ("a,y\n1,1\n2,1\n", {}, "the target is '1' in every row, .* --classes a,b"),
-        ("a,y\n1,2024-01-01\n2,2024-01-02\n", {}, "'y': dates cannot be predicted"),
+        ("a,y\n1,2024-01-01\n2,2024-01-02\n", {}, "'y': the target contains dates"),
         (
             "a,y\n1,0\nx,1\n2,1\n",
             {},
@@ -308,7 +312,8 @@ def test_files_with_different_columns_are_refused(tmp_path):
     two = written(tmp_path, "a,c,y\n1,2,0\n", "two.csv")
     refused(
         f"{one},{two}",
-        r"two\.csv': its columns differ from those of .*one\.csv': it lacks 'b' and "
+        r"two\.csv': the columns of this file differ from those of .*"
+        r"one\.csv': this file lacks 'b' and "
         "also has 'c'",
     )
 
@@ -321,7 +326,7 @@ def test_files_that_are_no_tables_are_refused(tmp_path):
     )
     refused(written(tmp_path, "a,y", "a.parquet"), "not a readable Parquet file")
     (tmp_path / "latin.csv").write_bytes("ä,y\n1,0\n".encode("latin-1"))
-    refused(tmp_path / "latin.csv", "the file is not UTF-8 text")
+    refused(tmp_path / "latin.csv", "the file is not text in the encoding UTF-8")
 
 
 def test_a_data_frame_without_rows_is_refused():

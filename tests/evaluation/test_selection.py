@@ -113,7 +113,7 @@ def test_what_is_learned_and_what_is_held_out_make_up_the_whole():
 
 def test_a_part_that_leaves_nothing_is_refused():
     with pytest.raises(
-        ValueError, match=r"400 examples, so a fraction of 0\.001 cannot be held out"
+        ValueError, match=r"400 examples, so a fraction of 0\.001 would leave none"
     ):
         split(0.001)
 

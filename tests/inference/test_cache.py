@@ -85,7 +85,7 @@ def test_groups_of_any_number_of_examples_come_back(tmp_path):
 
 
 def test_a_wrong_number_of_seeds_is_refused_before_anything_is_kept(tmp_path):
-    with pytest.raises(ValueError, match="one seed at a time, but there are 2 seeds"):
+    with pytest.raises(ValueError, match="one seed at a time, but 2 seeds"):
         CachedInference(QUICK, tmp_path, "data")(stage(), Randomness((3, 5)))
     assert list(tmp_path.iterdir()) == []
 

@@ -132,7 +132,7 @@ def test_the_same_seed_infers_the_same_groups():
 
 def test_one_seed_at_a_time():
     environment, _ = spurious("a", 60, 0.2)
-    with pytest.raises(ValueError, match="one seed at a time, but there are 2 seeds"):
+    with pytest.raises(ValueError, match="one seed at a time, but 2 seeds"):
         EIIL(**QUICK)((environment,), Randomness((3, 5)))
 
 

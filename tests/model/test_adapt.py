@@ -228,7 +228,7 @@ def test_a_learner_that_cannot_undo_an_adaptation_is_not_updated(
 ):
     adapted = adapt(model, new)
     monkeypatch.delattr(type(model.learner), "forget_adaptation")
-    with pytest.raises(ValueError, match=r"Reweigh cannot undo an adaptation\. Cont"):
+    with pytest.raises(ValueError, match=r"Reweigh adapts, but does not define"):
         update(adapted, place(200, 0.4, 7))
 
 
@@ -302,7 +302,7 @@ def test_columns_without_features_do_not_shift_the_others(reweigh, new):
         ({"unstable": ["color"]}, "no input column 'color'. The inputs are 'age'"),
         ({"stable": ["outcome"]}, "no input column 'outcome'"),
         ({"unstable": ["age"], "stable": ["age"]}, "both --unstable and --stable"),
-        ({"unstable": ["age"], "learner": "erm"}, "erm does not distinguish"),
+        ({"unstable": ["age"], "learner": "erm"}, "erm treats all columns alike"),
     ],
 )
 def test_columns_that_cannot_be_meant_are_refused(reweigh, new, options, message):
@@ -361,7 +361,7 @@ def test_the_estimator_adapts_to_arrays_of_any_shape(reweigh):
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_file_of_a_removed_learner_says_what_to_do(version):
     path = Path(__file__).parent / f"files/removed/version-{version}-cirm.cirm"
-    with pytest.raises(ValueError, match=r"learner 'cirm', which this version no long"):
+    with pytest.raises(ValueError, match=r"learner 'cirm', which cirm no long"):
         load(path)
 
 

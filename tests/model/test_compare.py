@@ -222,7 +222,7 @@ def test_invalid_options_are_refused(options, message):
 
 def test_tables_without_a_common_column_are_refused():
     second = draw_table(1).add_prefix("x_")
-    with pytest.raises(ValueError, match="no column in common"):
+    with pytest.raises(ValueError, match="no column is in both tables"):
         compare(draw_table(0), second)
 
 

@@ -213,7 +213,7 @@ def test_a_rate_that_cannot_be_reached_leaves_every_row_out(models):
     [
         ("classes", {"abstain": 0.0}, "--abstain: 0 is not between 0 and 1"),
         ("classes", {"abstain": 1.0}, "--abstain: 1 is not between 0 and 1"),
-        ("values", {"abstain": 0.1}, "the model predicts values"),
+        ("values", {"abstain": 0.1}, "this model is a regression"),
         (
             "classes",
             {"abstain": 0.1, "threshold": "0.3"},

@@ -186,7 +186,7 @@ def test_a_class_that_first_comes_later_is_refused_unless_declared(clinic, quick
 
 def test_a_first_place_with_one_class_needs_the_others_declared(clinic, quick):
     only = clinic(200, 0.9, 0).query("outcome == 'ill'")
-    with pytest.raises(ValueError, match="Declare classes that come later"):
+    with pytest.raises(ValueError, match="If other classes come later, declare"):
         fit(only, "outcome", settings=quick)
     model = fit(only, "outcome", classes=["ill", "well"], settings=quick)
     assert any(
@@ -423,7 +423,7 @@ def test_a_setting_or_wish_without_sense_is_refused(clinic):
     frame = clinic(50, 0.9, 0)
     with pytest.raises(
         ValueError,
-        match=r"held_out is 2, but must be a fraction of the rows from 0 to 0.5",
+        match=r"held-out is 2 .* Give a fraction of the rows from 0 to 0.5",
     ):
         fit(frame, "outcome", held_out=2)
     with pytest.raises(ValueError, match=r"^The order .* does not match"):

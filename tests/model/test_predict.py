@@ -103,7 +103,7 @@ def test_the_uncertainty_is_the_standard_deviation_over_samples(clinic, values):
 def test_kept_columns_come_first_and_have_names_of_their_own(clinic):
     model = fit(clinic(100, 0.9, 0), "outcome", learner="erm", settings=QUICK)
     later = clinic(30, 0.9, 1).assign(prediction="?")
-    message = "the kept column 'prediction' has the name of a column of the predictions"
+    message = "'prediction', which --keep adds to the predictions"
     with pytest.raises(ValueError, match=message):
         predict(model, later, keep=["prediction"])
     shown = predict(model, later, keep=["age", "patient"])

@@ -61,7 +61,7 @@ def test_an_update_after_rolling_back_keeps_both_branches(chain, files):
 
 def test_without_a_parent_among_the_versions_the_user_must_choose(chain):
     first = rollback(rollback(chain[2]))
-    with pytest.raises(ValueError, match=r"other branches\. Choose one with --to"):
+    with pytest.raises(ValueError, match=r"return to\. Choose one with --to"):
         rollback(first)
     with pytest.raises(ValueError, match="no version begins with 'zz'"):
         rollback(first, "zz")

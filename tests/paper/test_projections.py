@@ -174,7 +174,7 @@ def test_q_plus_has_its_support_in_both():
 def test_what_has_no_common_point_is_refused():
     first, second = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
     for refused in (compute_geometric_mean_distribution, project_onto_support):
-        with pytest.raises(ValueError, match="have no outcome in common"):
+        with pytest.raises(ValueError, match="have no possible outcome in common"):
             refused(first, second)
 
 

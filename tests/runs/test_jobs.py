@@ -207,7 +207,7 @@ def test_a_learner_that_other_processes_cannot_create_is_refused():
 
     with pytest.raises(ValueError, match=r"inside a function.* Define it at the top"):
         plan_jobs(on, Local(), "joint", (0,))
-    with pytest.raises(ValueError, match="has a network of its own"):
+    with pytest.raises(ValueError, match="was created with a network"):
         plan_jobs(on, ERM(network=MLP((128, 2))), "joint", (0,))
 
 

@@ -86,15 +86,18 @@ def test_every_learner_has_a_space_and_can_be_made_with_what_is_drawn(key):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("rate", "--space 'rate' cannot be read. Write name=low..high"),
-        ("rate=", "Write name=low..high, name=low..high:log or name=a|b|c."),
+        ("rate", "--space: 'rate' cannot be read. Write the name"),
+        ("rate=", "as in rate=0.001..0.1 or"),
         ("rat=1..2", "learner erm has no setting 'rat'. Choose one of epochs"),
-        ("rate=2..1", "rate has the range '2..1'.* with low below high"),
+        ("rate=2..1", "rate has the range '2..1'.* the lower one first"),
         ("rate=1..2:lin", "rate has the range .* Write low..high or low..high:log"),
-        ("rate=0..1:log", "range '0..1:log', which must be positive on a log scale"),
+        (
+            "rate=0..1:log",
+            "range '0..1:log', which must be positive on a logarithmic scale",
+        ),
         ("rate=a..b", "rate must be a number, not 'a'."),
         ("rate=1e-3|x", "rate must be a number, not 'x'."),
-        ("optimiser=a..b", "optimiser is not numeric, .* List the values"),
+        ("optimiser=a..b", "optimiser is not a number, .* List the values"),
     ],
 )
 def test_a_space_that_makes_no_sense_is_refused_in_one_sentence(text, message):

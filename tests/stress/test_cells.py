@@ -99,7 +99,7 @@ def test_real_tables_are_named_by_their_folder(tmp_path):
     conditions = [c.condition.value for c in list_stress_cells(own[:1], "digits")]
     assert conditions == ["usual", "300", "3"]
     for wrong in (str(folder), f"{folder}:", ":ill"):
-        with pytest.raises(ValueError, match="a colon and the column to predict"):
+        with pytest.raises(ValueError, match="COLUMN is the column to predict"):
             list_shortcut_kinds("digits", [wrong])
     with pytest.raises(FileNotFoundError, match="there is no folder"):
         list_shortcut_kinds("digits", [f"{tmp_path / 'nowhere'}:ill"])

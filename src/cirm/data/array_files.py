@@ -46,8 +46,8 @@ def read_npz_arrays(
         archive = zipfile.ZipFile(path)
     except CORRUPT as error:
         raise ValueError(
-            f"{where}: not a valid NPZ file ({summarise_error(error)}). Write it with "
-            "numpy.savez."
+            f"{where}: this is not a valid NPZ file ({summarise_error(error)}). Save "
+            "the arrays again with numpy.savez."
         ) from None
     with archive:
         members = {i.filename.removesuffix(".npy"): i for i in archive.infolist()}
@@ -55,8 +55,9 @@ def read_npz_arrays(
         size = sum(member.file_size for member in chosen if member)
         if size > gigabytes * 1e9:
             raise ValueError(
-                f"{where}: its arrays need {size / 1e9:.3g} GB of memory, "
-                f"but the limit is {gigabytes:g}. Raise the setting gigabytes."
+                f"{where}: the arrays in this file need {size / 1e9:.3g} GB of "
+                f"memory, but the limit is {gigabytes:g} GB. Raise the limit with the "
+                f"setting gigabytes, such as gigabytes={math.ceil(size / 1e9)}."
             )
         return [_read_array_from_npz(archive, m, where) if m else None for m in chosen]
 
@@ -96,12 +97,12 @@ def _read_array_from_npz(
             header = {1: npy.read_array_header_1_0, 2: npy.read_array_header_2_0}
             shape, _, dtype = header.get(major, header[2])(file)
         if dtype.kind not in "biufUS":
-            raise TypeError(f"its type {dtype} is neither numeric nor text")
+            raise TypeError(f"its data type {dtype} is neither numeric nor text")
         size = math.prod(shape) * dtype.itemsize
         if min(shape, default=1) < 0 or size > member.file_size:
             raise ValueError(
-                f"its shape {list(shape)} needs more data than its {member.file_size} "
-                "bytes"
+                f"its shape {list(shape)} needs {size:,} bytes, but the file has only "
+                f"{member.file_size:,} bytes for it"
             )
         with archive.open(member) as file:
             array: AnyArray = npy.read_array(file, allow_pickle=False)
@@ -109,11 +110,12 @@ def _read_array_from_npz(
             points = np.ascontiguousarray(array).view(f"{dtype.byteorder}u4")
             if points.max() > sys.maxunicode:  # numpy itself does not check
                 raise ValueError(
-                    f"its text contains the invalid character {points.max()}"
+                    f"its text contains the code point {points.max()}, which is no "
+                    "Unicode character"
                 )
     except CORRUPT as error:
         raise ValueError(
-            f"{where}: it cannot be read ({summarise_error(error)}). Write the file "
-            "again with numpy.savez."
+            f"{where}: the array cannot be read ({summarise_error(error)}). Save the "
+            "file again with numpy.savez."
         ) from None
     return array

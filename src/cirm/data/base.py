@@ -122,9 +122,9 @@ def check_example_count(
     most = available // environments
     if not 1 <= wanted <= most:
         raise ValueError(
-            f"{dataset}: {environments} environments of {max(wanted, 1)} examples need "
-            f"more than the {available} training images of {source}. Use at most "
-            f"{most} examples, or fewer environments."
+            f"{dataset}: {environments} environments with {max(wanted, 1):,} examples "
+            f"each need more than the {available:,} training images of {source}. Use "
+            f"at most examples={most}, or fewer environments."
         )
     return wanted
 

@@ -68,20 +68,25 @@ class BatchSource(Source):
             inputs, frame = self._split_batch(batch)
             if isinstance(inputs, pd.DataFrame):
                 raise ValueError(
-                    f"{self.where}: a generator of tables cannot be read twice. Pass "
-                    "the tables as a list."
+                    f"{self.where}: the tables come from a generator, which can be "
+                    "read only once, but they are read several times. Pass the "
+                    "tables as a list."
                 )
             store = store or RowStore(inputs.shape[1:])
             if inputs.shape[1:] != store.shape:
                 raise ValueError(
-                    f"{self.where}: a batch has inputs {list(inputs.shape)}, but the "
-                    f"first one has [n, *{list(store.shape)}]. All inputs must have "
-                    "the same shape."
+                    f"{self.where}: the inputs of a batch have the shape "
+                    f"{list(inputs.shape)}, but after the number of rows it must be "
+                    f"{list(store.shape)}, as in the first batch. Pass inputs of the "
+                    "same shape in all batches."
                 )
             store.add_inputs(np.asarray(inputs, np.float32))
             columns.append(frame)
         if store is None:
-            raise ValueError(f"{self.where}: no batches were given. Pass at least one.")
+            raise ValueError(
+                f"{self.where}: the list or generator of batches is empty. Pass at "
+                "least one batch."
+            )
         return store, pd.concat(columns, ignore_index=True)
 
     def _join_columns(self, inputs: Any, columns: pd.DataFrame) -> RowChunk:  # noqa: ANN401
@@ -99,8 +104,9 @@ class BatchSource(Source):
         """Return a batch's inputs, and its targets and environments as columns."""
         if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
             raise ValueError(
-                f"{self.where}: a batch must be (inputs, targets) or (inputs, "
-                f"targets, environments), not {type(batch).__name__}."
+                f"{self.where}: a batch is of type {type(batch).__name__}. Pass each "
+                "batch as a tuple (inputs, targets) or (inputs, targets, "
+                "environments)."
             )
         inputs, targets = (
             convert_to_array_or_table(batch[0]),
@@ -108,8 +114,9 @@ class BatchSource(Source):
         )
         if len(inputs) != len(targets) or not len(targets):
             raise ValueError(
-                f"{self.where}: a batch has {len(inputs)} inputs but {len(targets)} "
-                "targets. Both must have the same number of rows, at least one."
+                f"{self.where}: a batch has {len(inputs)} rows of inputs but "
+                f"{len(targets)} targets. Pass one target for each row, and at least "
+                "one row."
             )
         columns = pd.DataFrame({TARGET: targets})
         if len(batch) == 3:

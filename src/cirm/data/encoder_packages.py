@@ -74,8 +74,9 @@ def create_torchvision_encoder(name: str) -> EncoderParts:
     if name not in models.list_models(module=models):
         raise ValueError(
             f"encoder torchvision:{name}: torchvision has no image classification "
-            "network of this name. Choose one of "
-            "`torchvision.models.list_models(module=torchvision.models)`."
+            "network of this name. In Python, "
+            "`torchvision.models.list_models(module=torchvision.models)` lists the "
+            "names; choose one of them."
         )
     network = models.get_model(name, weights="DEFAULT")
     for head in ("fc", "classifier", "heads", "head"):
@@ -92,8 +93,9 @@ def create_timm_encoder(name: str) -> EncoderParts:
         network = timm.create_model(name, pretrained=True, num_classes=0).eval()
     except RuntimeError as error:
         raise ValueError(
-            f"encoder timm:{name}: {error}. `timm.list_models(pretrained=True)` lists "
-            "the networks."
+            f"encoder timm:{name}: {error}. In Python, "
+            "`timm.list_models(pretrained=True)` lists the names of the networks; "
+            "choose one of them."
         ) from None
     config = timm.data.resolve_model_data_config(network)
     module = ScaleChannels(config["mean"], config["std"], network)

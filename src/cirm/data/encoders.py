@@ -97,9 +97,10 @@ class Encoder:
         wanted = (len(batch), self.identity.features)
         if features.shape != wanted or not np.isfinite(features).all():
             raise ValueError(
-                f"encoder {self.identity.name}: it returned {list(features.shape)} "
-                f"numbers for {len(batch)} inputs, or some that are not finite. It "
-                f"must return {list(wanted)} finite numbers."
+                f"encoder {self.identity.name}: for {len(batch)} inputs the encoder "
+                f"must return finite numbers of the shape {list(wanted)}, but it "
+                f"returned the shape {list(features.shape)}, or values that are NaN "
+                "or infinite. Correct the encoder, or choose another one."
             )
         return features
 
@@ -141,8 +142,8 @@ def open_encoder(choice: EncoderLike, kind: EncoderKind, side: int = 0) -> Encod
     name, parts = _create_encoder_parts(choice, kind)
     if parts.kind != kind:
         raise ValueError(
-            f"encoder {name}: it encodes {parts.kind}, but the data are {kind}. Choose "
-            "another encoder."
+            f"encoder {name}: this encoder is for {parts.kind}, but the data are "
+            f"{kind}. Choose an encoder for {kind}."
         )
     encoder = _freeze_encoder(name, parts, side)
     identity = encoder.identity
@@ -163,8 +164,10 @@ def find_encoder(identity: EncoderIdentity) -> Encoder:
     is_known = identity.name in REGISTRY.list_keys()
     if not is_known and identity.name.partition(":")[0] not in PREFIXES:
         raise ValueError(
-            f"encoder {identity.name}: it made the features of this model, and is not "
-            "built in. Name it with --encoder (in Python encoder=)."
+            f"encoder {identity.name}: the model was fitted on features from this "
+            "encoder, which is not part of cirm, so cirm cannot load it by itself. "
+            "Give the encoder with --encoder package.module:name (in Python "
+            "encoder=)."
         )
     kind: EncoderKind = "images" if identity.side else "text"
     return check_encoder(open_encoder(identity.name, kind, identity.side), identity)
@@ -175,9 +178,9 @@ def check_encoder(encoder: Encoder, identity: EncoderIdentity) -> Encoder:
     if encoder.identity == identity:
         return encoder
     raise ValueError(
-        f"encoder {encoder.identity}: the features of this model were made by "
-        f"{identity}, and another encoder would give other features. Use that one, or "
-        "fit a new model."
+        f"encoder {encoder.identity}: the model was fitted on features from the "
+        f"encoder {identity}, and another encoder would give other features. Give the "
+        f"encoder {identity}, or fit a new model."
     )
 
 
@@ -230,13 +233,14 @@ def _freeze_encoder(name: str, parts: EncoderParts, side: int) -> Encoder:
         features = _compute_features(function, batch, device).shape[1]
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise ValueError(
-            f"encoder {name}: it cannot encode {parts.kind} ({summarise_error(error)}"
-            "). Give a function of a batch that returns features [n, ...]."
+            f"encoder {name}: the encoder failed on {parts.kind} "
+            f"({summarise_error(error)}). Give a function that takes a batch of n "
+            "inputs and returns an array of features of the shape [n, ...]."
         ) from None
     if not 0 < features <= MOST_FEATURES:
         raise ValueError(
-            f"encoder {name}: it returns {features:,} features. Use one that returns 1 "
-            f"to {MOST_FEATURES:,}."
+            f"encoder {name}: the encoder returns {features:,} features for each "
+            f"input. Use an encoder that returns 1 to {MOST_FEATURES:,}."
         )
     return Encoder(EncoderIdentity(name, checksum, features, side), function, device)
 
@@ -279,9 +283,9 @@ def _compute_checksum(name: str, function: Callable[[Any], Any]) -> str:
         source = inspect.getsource(function)
     except (OSError, TypeError):
         raise ValueError(
-            f"encoder {name}: cirm could not tell later whether it is the same "
-            "encoder. Use a torch module or a plain function, or give it an "
-            "attribute `checksum`."
+            f"encoder {name}: a model stores a checksum of its encoder, but none can "
+            "be computed for this object. Use a torch module or a plain function, or "
+            "give the object an attribute `checksum`."
         ) from None
     digest.update(source.encode())
     return digest.hexdigest()

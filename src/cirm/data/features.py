@@ -107,6 +107,7 @@ def _open_feature_cache(identity: EncoderIdentity) -> Iterator[sqlite3.Connectio
             yield cache
     except (OSError, sqlite3.Error) as error:
         raise ValueError(
-            f"cache: features cannot be kept in {path} ({error}). Remove this file, or "
-            "set CIRM_DATA to another folder."
+            f"cache: the features of the encoder cannot be stored in {path} "
+            f"({error}). Remove this file, or set the environment variable CIRM_DATA "
+            "to another folder."
         ) from None

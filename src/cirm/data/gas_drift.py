@@ -72,7 +72,7 @@ class GasDrift(PublicTable):
         if wrong := sorted(set(table["gas"]) - set(GASES)):
             raise ValueError(
                 f"{where}: {wrong[0]!r} is none of the gases {', '.join(GASES)}. Use "
-                "the original file."
+                "the original file of the data set."
             )
         return table
 

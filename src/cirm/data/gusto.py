@@ -73,6 +73,7 @@ class Gusto(PublicTable):
         table = read_csv_table(file)
         if "regl" not in table.columns:
             raise ValueError(
-                f"{file}: the column 'regl' is absent. {cls.origin.advice}"
+                f"{file}: there is no column 'regl', which names the region of each "
+                f"row. {cls.origin.advice}"
             )
         return split_table_by_column(table, "regl", "region{:02d}")

@@ -39,8 +39,8 @@ def decompress_and_check_idx(data: bytes, axes: int, where: str) -> bytearray:
     expected = _compute_file_length(data[:16], axes, where)
     if len(data) != expected:
         raise ValueError(
-            f"{where}: it has {len(data)} bytes, but {expected} according to its "
-            "header. Download it again."
+            f"{where}: the file has {len(data):,} bytes, but its header says "
+            f"{expected:,}. Download the file again."
         )
     return bytearray(data)
 
@@ -64,8 +64,8 @@ def read_idx_bytes(path: Path, axes: int) -> bytearray:
     size = path.stat().st_size
     if size > MOST_FILE_BYTES:
         raise ValueError(
-            f"{path}: it has {size} bytes. Use a file of at most {MOST_FILE_BYTES} "
-            "bytes."
+            f"{path}: the file has {size:,} bytes, but IDX files may have at most "
+            f"{MOST_FILE_BYTES:,}. Use a smaller file."
         )
     return decompress_and_check_idx(path.read_bytes(), axes, str(path))
 
@@ -129,7 +129,7 @@ def read_idx_folder(folder: Path) -> list[NDArray[np.uint8]]:
     for images, labels in (arrays[:2], arrays[2:]):
         if images.shape != (len(labels), side, side):
             raise ValueError(
-                f"{folder}: its files contain arrays of the shapes "
+                f"{folder}: the IDX files in this folder contain arrays of the shapes "
                 f"{[list(array.shape) for array in arrays]}. Use square images of the "
                 "same size, and one label for each image."
             )
@@ -165,21 +165,22 @@ def _compute_file_length(head: bytes, axes: int, where: str) -> int:
     magic = bytes((0, 0, 8, axes))
     if head[:4] != magic:
         raise ValueError(
-            f"{where}: it begins with {head[:4].hex(' ') or 'no bytes'}, but an IDX "
-            f"file of {_CONTENT_BY_AXES[axes]} begins with {magic.hex(' ')}. Check "
-            "that the file is complete and of the right kind."
+            f"{where}: the file begins with the bytes "
+            f"{head[:4].hex(' ') or '(none)'}, but an IDX file of "
+            f"{_CONTENT_BY_AXES[axes]} begins with {magic.hex(' ')}. Check that the "
+            "file is complete and of the right kind."
         )
     start = 4 + 4 * axes
     if len(head) < start:
         raise ValueError(
-            f"{where}: it ends after {len(head)} bytes, in the middle of its header. "
-            "Download it again."
+            f"{where}: the file ends after {len(head)} bytes, in the middle of its "
+            "header. Download the file again."
         )
     shape = _read_shape_from_header(head)
     if 0 in shape:
         raise ValueError(
-            f"{where}: it contains no data: its shape is {list(shape)}. "
-            "Use another file."
+            f"{where}: the file contains no data: its shape is {list(shape)}. Use "
+            "another file."
         )
     return start + math.prod(shape)
 
@@ -191,8 +192,9 @@ def _decompress_gzip(data: bytes, axes: int, where: str) -> bytearray:
         expected = _compute_file_length(bytes(content), axes, where)
         if expected > min(MOST_FILE_BYTES, _MAX_GZIP_RATIO * len(data)):
             raise ValueError(
-                f"{where}: it has {expected} bytes according to its header, more than "
-                f"its {len(data)} compressed bytes can hold. Download it again."
+                f"{where}: the header of the file says {expected:,} bytes, more than "
+                f"its {len(data):,} compressed bytes can hold. Download the file "
+                "again."
             )
         # One byte more than promised, to see that the file ends there.
         while len(content) <= expected:
@@ -202,12 +204,13 @@ def _decompress_gzip(data: bytes, axes: int, where: str) -> bytearray:
             content += chunk
     except (EOFError, OSError, zlib.error) as error:
         raise ValueError(
-            f"{where}: it is not a complete gzip file ({error}). Download it again."
+            f"{where}: this is not a complete gzip file ({error}). Download the file "
+            "again."
         ) from None
     if len(content) != expected:
         length = "more" if len(content) > expected else f"{len(content)} bytes"
         raise ValueError(
-            f"{where}: it has {length} bytes, but {expected} according to its header. "
-            "Download it again."
+            f"{where}: the unpacked file has {length:,} bytes, but its header says "
+            f"{expected:,}. Download the file again."
         )
     return content

@@ -54,8 +54,8 @@ def read_image(path: Path, side: int, channels: int) -> NDArray[np.uint8]:
                     return _resize_image(image, side, channels)
     except UNREADABLE as error:
         raise ValueError(
-            f"{where}: it cannot be read ({summarise_error(error)}). Replace or remove "
-            "it."
+            f"{where}: the image cannot be read ({summarise_error(error)}). Replace "
+            "or remove the file."
         ) from None
     raise ValueError(
         f"{where}: the image has {size[0]} x {size[1]} pixels of mode {mode}. Use "

@@ -85,19 +85,21 @@ class ImageSet:
             shape = (count,) if part % 2 else (count, self.side, self.side)
             if values.shape != shape:
                 raise ValueError(
-                    f"{name}: its shape is {list(values.shape)}, but that of "
-                    f"{self.name} is {list(shape)}. Use the original file."
+                    f"{name}: the array in the file has the shape "
+                    f"{list(values.shape)}, but that of {self.name} has "
+                    f"{list(shape)}. Use the original file of {self.name}."
                 )
             if part % 2 and (values.min() < first or values.max() > last):
                 raise ValueError(
-                    f"{name}: its labels are {values.min()} to {values.max()}, but "
-                    f"{self.name} has {first} to {last}. Use the original file."
+                    f"{name}: the labels in the file are {values.min()} to "
+                    f"{values.max()}, but those of {self.name} are {first} to {last}. "
+                    f"Use the original file of {self.name}."
                 )
             digest = hashlib.sha256(contents[name]).hexdigest()
             if known and digest != known:
                 raise ValueError(
-                    f"{name}: its SHA-256 is {digest}, but that of {self.name} is "
-                    f"{known}. Use the original file."
+                    f"{name}: the SHA-256 checksum of the file is {digest}, but that "
+                    f"of {self.name} is {known}. Use the original file of {self.name}."
                 )
 
 
@@ -301,7 +303,8 @@ def move_files_into_cache(image_set: ImageSet, contents: Contents, work: Path) -
         if image_set.read_files_of_folder(folder) != contents:
             raise ValueError(
                 f"{image_set.name}: the cache already contains different files under "
-                f"this name. Remove the folder {folder} first."
+                f"this name. To replace them, remove the folder {folder} and run this "
+                "command again."
             ) from None
     return folder
 

@@ -94,15 +94,15 @@ def open_data_sources(
         if len({source.name for source in sources}) < len(sources):
             names = ", ".join(repr(source.name) for source in sources)
             raise ValueError(
-                "data: each file is an environment named after the file, but some "
-                f"files have the same name: {names}. Rename a file, or name the "
-                "column of environments with --environment."
+                "data: each file is one place named after the file, but some files "
+                f"have the same name: {names}. Rename a file, or give the column that "
+                "names the place of each row with --environment."
             )
         return sources
     raise ValueError(
-        f"data: {type(data).__name__} cannot be read. Give a file, a folder of images, "
-        "a DataFrame of pandas or polars, a pyarrow table, or a list of these that is "
-        "not empty."
+        f"data: an object of type {type(data).__name__} cannot be read. Give a file, "
+        "a folder of images, a DataFrame of pandas or polars, a pyarrow table, or a "
+        "list of these that is not empty."
     )
 
 
@@ -129,13 +129,13 @@ def convert_to_pandas(table: Any) -> pd.DataFrame:  # noqa: ANN401  of any packa
         frame = table.to_pandas()
     except ImportError:
         raise ValueError(
-            f"data: reading {type(table).__name__} needs pyarrow. Install it with "
-            '`pip install "cirm[parquet]"`.'
+            f"data: reading a {type(table).__name__} needs the package pyarrow. "
+            'Install it with `pip install "cirm[parquet]"`.'
         ) from None
     if not isinstance(frame, pd.DataFrame):  # a single column, for example
         raise ValueError(
-            f"data: {type(table).__name__} is not a table. Pass a table with named "
-            "columns."
+            f"data: an object of type {type(table).__name__} is not a table. Pass a "
+            "table with named columns."
         )
     return frame
 
@@ -158,8 +158,9 @@ def open_npz_source(
     assert inputs is not None
     if inputs.dtype.kind not in "biuf" or inputs.ndim < 2 or not len(inputs):
         raise ValueError(
-            f"{where}: its inputs are {inputs.dtype} {list(inputs.shape)}. Save a "
-            "numeric array [n, ...] with at least one row."
+            f"{where}: the array of inputs has the type {inputs.dtype} and the shape "
+            f"{list(inputs.shape)}. Save numbers of the shape [n, ...], where n is "
+            "the number of rows, at least one."
         )
     columns: dict[str, Any] = {}
     for name, values in zip(("target", "environment"), others, strict=True):
@@ -167,8 +168,9 @@ def open_npz_source(
             continue
         if values.shape not in ((len(inputs),), (len(inputs), 1)):
             raise ValueError(
-                f"{where}: its {name} array is {list(values.shape)} for "
-                f"{len(inputs)} examples. Save one {name} for each example."
+                f"{where}: the array of the {name} has the shape "
+                f"{list(values.shape)}, but there are {len(inputs)} rows of inputs. "
+                f"Save an array of the shape [{len(inputs)}], one {name} for each row."
             )
         if name == "environment" or values.dtype.kind == "S":
             values = convert_array_to_text(values)
@@ -204,7 +206,8 @@ def _open_file_or_folder(
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(
             f"file {str(path)!r}: files that end in {path.suffix!r} cannot be read. "
-            f"Use a folder of images, or a file that ends in {', '.join(SUFFIXES)}."
+            "Give a folder of images, or a file that ends in one of "
+            f"{', '.join(SUFFIXES)}."
         )
     if path.suffix.lower() != ".npz":
         return TableFile(path)
@@ -238,8 +241,9 @@ def open_sources_for_first_fit(
         return open_data_sources(data, usual, opened), None
     if kinds != {"table"}:
         raise ValueError(
-            "encoder: the data are arrays, which need none. Use an encoder for a "
-            "folder of images, or for a table with a column of text."
+            "encoder: the data are arrays, which need no encoder. Remove --encoder "
+            "(in Python encoder=); it is for folders of images and for tables with a "
+            "column of text."
         )
     return open_data_sources(data, usual), open_encoder(encoder, "text").identity
 
@@ -279,8 +283,8 @@ def check_encoder_of_schema(schema: Schema, encoder: EncoderLike) -> None:
     identities = [identity for identity in used if identity is not None]
     if not identities:
         raise ValueError(
-            "encoder: the model was fitted without an encoder. Remove --encoder, or "
-            "fit a new model."
+            "encoder: the model was fitted without an encoder, so none can be used "
+            "with it. Remove --encoder, or fit a new model with it."
         )
     for identity in identities:
         kind: EncoderKind = "images" if identity.side else "text"

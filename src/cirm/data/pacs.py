@@ -166,7 +166,7 @@ def find_domain_folder(folder: Path) -> Path:
         if any((folder / root / domain).is_dir() for domain in DOMAINS):
             return folder / root
     raise FileNotFoundError(
-        f"{folder}: there is none of the folders {', '.join(DOMAINS)}. "
+        f"{folder}: this folder has none of the folders {', '.join(DOMAINS)}. "
         f"{Pacs.origin.advice}"
     )
 
@@ -186,8 +186,8 @@ def list_domain_images(root: Path, domain: str) -> list[Path]:
     ]
     if not files:
         raise ValueError(
-            f"{root / domain}: it contains no images in folders named "
-            f"{', '.join(CLASSES)}. Use the original folders."
+            f"{root / domain}: this folder contains no images in folders named "
+            f"{', '.join(CLASSES)}. Use the original folders of PACS."
         )
     return files
 

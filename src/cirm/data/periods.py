@@ -76,21 +76,22 @@ def divide_sources_into_periods(
     if not time:
         if every:
             raise ValueError(
-                f"every is {every!r}, but no column of dates is given. Name it with "
-                "--time (in Python time=)."
+                f"--every is {every!r}, but no column of dates is given. Name the "
+                "column of dates with --time (in Python time=), or remove --every."
             )
         return list(sources)
     if environment:
         raise ValueError(
-            f"The environments are given twice: by the column {environment!r} and by "
-            f"the dates in {time!r}. Use either --environment or --time."
+            "The places are given twice: by --environment, the column "
+            f"{environment!r}, and by --time, the dates in column {time!r}. Use only "
+            "one of these options."
         )
     check_length_of_period(every or "month")
     for source in sources:
         if source.kind != "table":
             raise ValueError(
-                f"{source.where}: periods need a table with a column of dates. Remove "
-                "--time."
+                f"{source.where}: --time needs a table with a column of dates, but "
+                "this is not a table. Remove --time."
             )
     return [PeriodSource(source, time, every or "month") for source in sources]
 
@@ -163,7 +164,7 @@ def check_length_of_period(every: str) -> None:
     """Refuse a length that no period has."""
     if every not in EVERY:
         raise ValueError(
-            f"every is {every!r}, which is not the length of a period. Use one of "
+            f"--every is {every!r}, which is not the length of a period. Use one of "
             f"{', '.join(EVERY)}."
         )
 

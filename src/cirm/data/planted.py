@@ -139,9 +139,10 @@ class PlantedShortcutTable(Dataset):
         ]
         if len(places) <= self.environments:
             raise ValueError(
-                f"planted: {len(places)} files of {self.path!r} have "
-                f"{self.examples} rows or more, but {self.environments + 1} are "
-                "needed. Use fewer examples or environments."
+                f"planted: {self.environments + 1} files with {self.examples} rows or "
+                f"more are needed, but the folder {self.path!r} has only "
+                f"{len(places)}. Use a smaller setting of examples or environments, "
+                "or add files."
             )
         unseen = min(MOST_UNSEEN, *map(len, places))
         drawn = []
@@ -215,8 +216,9 @@ def parse_table_option(text: str) -> tuple[str, str, tuple[Path, ...]]:
     folder, colon, target = text.rpartition(":")
     if not (colon and folder and target):
         raise ValueError(
-            f"--table is {text!r}. Give a folder with one file for each place, a colon "
-            "and the column to predict, such as tables/hospitals:outcome."
+            f"--table: {text!r} has not the form FOLDER:COLUMN. Write FOLDER:COLUMN, "
+            "where FOLDER holds one table file for each place and COLUMN is the "
+            "column to predict, such as tables/hospitals:outcome."
         )
     return folder, target, list_table_files(Path(folder).expanduser())
 
@@ -225,8 +227,8 @@ def list_table_files(folder: Path) -> tuple[Path, ...]:
     """Return the tables in a folder, by name."""
     if not folder.is_dir():
         raise FileNotFoundError(
-            f"planted: there is no folder {str(folder)!r}. Set path to a folder with "
-            "one table for each place."
+            f"planted: there is no folder {str(folder)!r}. Give the path of a folder "
+            "that holds one table file for each place."
         )
     files = [file for file in folder.iterdir() if file.name.endswith(SUFFIXES)]
     return tuple(sorted(files))

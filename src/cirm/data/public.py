@@ -155,8 +155,8 @@ def import_public_dataset(name: str, folder: Path) -> tuple[Path, dict[str, int]
     cls, home = get_public_dataset_class(name), get_cached_image_folder(name)
     if home.is_dir():
         raise ValueError(
-            f"{name}: the cache already contains this data set. Remove the folder "
-            f"{home} to import it again."
+            f"{name}: the data set has been imported before. To import it again, "
+            f"first remove the folder {home}."
         )
     with open_temporary_cache_folder() as work:
         ready = work / "ready"
@@ -166,8 +166,8 @@ def import_public_dataset(name: str, folder: Path) -> tuple[Path, dict[str, int]
             os.rename(ready, home)
         except OSError as error:
             raise ValueError(
-                f"cache: {home} cannot be written ({error.strerror}). Set CIRM_DATA to "
-                "another folder."
+                f"cache: the folder {home} cannot be written ({error.strerror}). Set "
+                "the environment variable CIRM_DATA to another folder."
             ) from None
     return home, rows
 

@@ -30,7 +30,7 @@ def download_public_dataset(
         return home, {}
     if not origin.address:
         raise FileNotFoundError(
-            f"{name}: it cannot be downloaded by a program. "
+            f"{name}: cirm cannot download this data set. "
             f"{describe_how_to_get_dataset(origin)}"
         )
     report(f"{name}: trying {origin.address}")

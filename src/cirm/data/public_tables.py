@@ -43,7 +43,7 @@ class PublicTable(PublicDataset):
         }
         if not tables:
             raise FileNotFoundError(
-                f"{folder}: there are no tables of {cls.origin.name}. "
+                f"{folder}: this folder has no tables of {cls.origin.name}. "
                 f"{cls.origin.advice}"
             )
         return {
@@ -57,7 +57,7 @@ class PublicTable(PublicDataset):
         absent = [n for n in (cls.target, *cls.columns) if n not in table.columns]
         if absent:
             raise ValueError(
-                f"{where}: the column {absent[0]!r} is absent. Use the files of "
+                f"{where}: there is no column {absent[0]!r}, so this is not a file of "
                 f"{cls.origin.name}. {cls.origin.advice}"
             )
         inputs = cls.columns or table.select_dtypes("number").columns
@@ -118,8 +118,8 @@ def read_csv_table(path: Path) -> pd.DataFrame:
         table = pd.read_csv(path, index_col=False)
     except (ValueError, OSError, EOFError) as error:
         raise ValueError(
-            f"{path}: it is not a readable CSV file ({summarise_error(error)}). Use "
-            "the original file."
+            f"{path}: this CSV file cannot be read ({summarise_error(error)}). Use "
+            "the original file of the data set."
         ) from None
     return table.loc[:, ~table.columns.str.startswith("Unnamed:")]
 

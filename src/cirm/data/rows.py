@@ -265,7 +265,7 @@ def check_inputs_vary(rows: EncodedRows, where: str) -> None:
             return
     raise ValueError(
         f"{where}: the inputs are the same in every row, so nothing can be predicted "
-        "from them. Check how they were saved."
+        "from them. Check how the file was written."
     )
 
 

@@ -63,8 +63,9 @@ def check_column_roles(target: str, environment: str, weight: str) -> None:
     for (role, name), (other, same) in combinations(roles.items(), 2):
         if name and name == same:
             raise ValueError(
-                f"column {name!r} is given both as the {role} and as the {other}. "
-                "Choose another column for one of them."
+                f"column {name!r} is given both with --{role} and with --{other} (in "
+                f"Python {role}= and {other}=). Choose another column for one of the "
+                "two."
             )
 
 
@@ -72,8 +73,9 @@ def check_source_kind(source: Source, kind: str) -> None:
     """Refuse a table where images are needed, and the like."""
     if source.kind != kind:
         raise ValueError(
-            f"{source.where}: it contains {KIND_NAMES[source.kind]}, but the first "
-            f"data were {KIND_NAMES[kind]}. Use data of the same kind."
+            f"{source.where}: the data are {KIND_NAMES[source.kind]}, but the first "
+            f"data that the model was given were {KIND_NAMES[kind]}. Give data of the "
+            "same kind."
         )
 
 

@@ -139,9 +139,9 @@ def infer_schema(
     target = options.target or source.target
     if not target:
         raise ValueError(
-            f"{source.where}: no target is given. For a table, name the column with "
-            "--target; for an NPZ file, save an array y; for images, use one folder "
-            "for each class."
+            f"{source.where}: what to predict is not given. For a table, name the "
+            "column to predict with --target; for an NPZ file, save an array named "
+            "y; for images, use one folder for each class."
         )
     column = options.environment or source.environment
     weight = options.weight or source.weight
@@ -201,14 +201,16 @@ def _infer_table_encoding(
     )
     if options.encoder and all(column.kind != "text" for column in encoding.columns):
         raise ValueError(
-            f"encoder {options.encoder.name}: no column of the environment "
-            f"{reservoir.environment!r} looks like text. Name one with --text."
+            f"encoder {options.encoder.name}: no column looks like text in the rows "
+            f"of the place {reservoir.environment!r}. Name the column of text with "
+            "--text, or remove --encoder."
         )
     if not encoding.features:
         columns = encoding.describe().replace("\n", "; ") or "there is no other column"
         raise ValueError(
-            f"environment {reservoir.environment!r}: no column besides the target can "
-            f"be used ({columns}). Add a column that varies in this environment."
+            f"place {reservoir.environment!r}: no column besides the target can be "
+            f"used for prediction ({columns}). Add a column whose values differ "
+            "between the rows of this place."
         )
     return InputEncoding("table", (len(encoding.features),), encoding)
 
@@ -258,8 +260,8 @@ def infer_target_encoding(
     if len(names) < 2:
         raise ValueError(
             f"column {name!r}: the target is {names[0]!r} in every row, but "
-            "classification needs two or more classes. Declare classes that come "
-            "later with --classes a,b."
+            "classification needs two or more classes. If other classes come later, "
+            "declare all of them with --classes, such as --classes a,b."
         )
     column = ColumnEncoding(name, "category", categories=names)
     return torch.from_numpy(indices.astype(np.int64)), Task(names), column
@@ -317,8 +319,9 @@ def _parse_target_values(values: Values, task: TaskName) -> tuple[NDArray[Any], 
             kind, written = detect_value_kind(values, remedy)
         if kind == "date":
             raise ValueError(
-                f"column {values.name!r}: dates cannot be predicted. Convert them to "
-                "numbers, or use --task classification."
+                f"column {values.name!r}: the target contains dates, which cannot be "
+                "predicted. Convert the dates to numbers, such as days since a "
+                "start, or use --task classification."
             )
         if kind != "number":
             return _convert_boolean_words_to_digits(text), ""

@@ -131,7 +131,9 @@ class FrameSource(Source):
     def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
         """Yield the rows in chunks as large as those of files."""
         if self.frame.empty:
-            raise ValueError(f"{self.where}: there are no rows. Add at least one.")
+            raise ValueError(
+                f"{self.where}: the data have no rows. Give at least one row."
+            )
         for start in range(0, len(self.frame), CHUNK_ROWS):
             yield RowChunk(self.frame.iloc[start : start + CHUNK_ROWS])
 
@@ -188,9 +190,10 @@ class ImageFiles(Source):
         if len(depths) != 1:
             several = f"images at {len(depths)} different depths"
             raise ValueError(
-                f"{self.where}: it has {several if self.images else 'no images'}. "
-                "Put all images into folders environment/class/, all into folders "
-                "class/, or all into the folder itself."
+                f"{self.where}: the folder has "
+                f"{several if self.images else 'no images'}. Put each image into a "
+                "folder PLACE/CLASS/, each into a folder CLASS/, or all into the "
+                "folder itself."
             )
         self.depth = depths.pop()
         self.target = "class" if self.depth > 1 else ""

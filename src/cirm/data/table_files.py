@@ -154,8 +154,8 @@ def _read_text_chunks(
         names = _read_column_names(open_file(), options)
     if len(names) == 1 and any(sign in names[0] for sign in ",;\t|"):
         raise ValueError(
-            f"{where}: the header {names[0]!r} has only one column. Separate columns "
-            f"with {separator!r}."
+            f"{where}: the header {names[0]!r} would be a single column. Separate the "
+            f"columns with {separator!r}."
         )
     wanted = set(numbers)
     numeric = [position for position, name in enumerate(names) if name in wanted]
@@ -280,17 +280,20 @@ def _explain_read_errors(where: str) -> Iterator[None]:
         if bytes(error.object).startswith(PACKED_STARTS):
             raise ValueError(f"{where}: {PACKED_REMEDY}") from None
         raise ValueError(
-            f"{where}: the file is not UTF-8 text. Save it as UTF-8."
+            f"{where}: the file is not text in the encoding UTF-8. Save it as CSV "
+            "with the encoding UTF-8."
         ) from None
     except pd.errors.ParserWarning:
         raise ValueError(
-            f"{where}: the first row has more cells than the header. Name every column."
+            f"{where}: the first row has more cells than the header has names. Name "
+            "every column in the header."
         ) from None
     except (ValueError, OverflowError) as error:
         reason = summarise_error(error).rpartition("C error: ")[2]
         raise ValueError(
-            f"{where}: a row does not match the header ({reason}). Every row must "
-            "have as many cells as the header, and every quote must be closed."
+            f"{where}: a row does not match the header ({reason}). Correct the file: "
+            "every row must have as many cells as the header has names, and every "
+            "quote must be closed."
         ) from None
 
 
@@ -304,7 +307,8 @@ def _set_column_names(
     counters = [[str(n + s + start) for n in range(len(frame))] for s in (0, 1)]
     if names[0] or frame.iloc[:, 0].tolist() not in counters or "" in names[1:]:
         raise ValueError(
-            f"{where}: column {names.index('') + 1} has no name. Name it in the header."
+            f"{where}: column {names.index('') + 1} has no name. Give every column a "
+            "name in the header."
         )
     return frame.iloc[:, 1:]
 
@@ -315,8 +319,8 @@ def _read_parquet_chunks(path: Path, where: str, rows: int) -> Iterator[pd.DataF
         from pyarrow.parquet import ParquetFile
     except ImportError:
         raise ValueError(
-            f"{where}: reading Parquet needs pyarrow. Install it with `pip install "
-            '"cirm[parquet]"`.'
+            f"{where}: reading Parquet files needs the package pyarrow. Install it "
+            'with `pip install "cirm[parquet]"`.'
         ) from None
     try:
         with ParquetFile(path) as file:
@@ -325,6 +329,7 @@ def _read_parquet_chunks(path: Path, where: str, rows: int) -> Iterator[pd.DataF
                 yield frame.set_axis([str(name) for name in frame.columns], axis=1)
     except (ArrowException, OSError, UnicodeDecodeError) as error:
         raise ValueError(
-            f"{where}: it is not a readable Parquet file ({summarise_error(error)}). "
-            "Write it again."
+            f"{where}: this is not a readable Parquet file "
+            f"({summarise_error(error)}). Save the table again, for example with "
+            "DataFrame.to_parquet of pandas."
         ) from None

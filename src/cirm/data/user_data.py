@@ -126,7 +126,10 @@ class Table(Dataset):
     ) -> PreparedData:
         """Return the encoded files or, in their place, an encoded DataFrame."""
         if not self.target:
-            raise ValueError("table: no target is given. Name the column to predict.")
+            raise ValueError(
+                "table: the column to predict is not given. Name it with the setting "
+                "target, such as target=outcome."
+            )
         sources: list[Source] = []
         if frame is not None:
             sources.append(FrameSource(frame))
@@ -251,9 +254,14 @@ class ImageFolder(Dataset):
 
     def __post_init__(self) -> None:
         if self.side is not None and self.side < 1:
-            raise ValueError(f"images: side is {self.side}. Use 1 or more.")
+            raise ValueError(
+                "images: side, the height and width of images in pixels, is "
+                f"{self.side}. Use 1 or more."
+            )
         if self.channels not in (1, 3):
-            raise ValueError(f"images: channels is {self.channels}. Use 1 or 3.")
+            raise ValueError(
+                f"images: channels is {self.channels}. Use 1 for grey or 3 for colour."
+            )
 
     def draw_problem(self, seeds: tuple[int, ...]) -> Problem:
         """Return the environments of the folder, the same ones for every seed."""
@@ -291,7 +299,7 @@ class ImageFolder(Dataset):
         if not self.path or not folder.exists():
             raise FileNotFoundError(
                 f"images: there is no folder {self.path!r}. Set path to the folder of "
-                "the images."
+                "the images, such as path=photos."
             )
         if not folder.is_dir():
             raise ValueError(
@@ -300,21 +308,22 @@ class ImageFolder(Dataset):
         source = open_image_folder(folder, self.channels, self.side, self.encoder)
         if source.depth != 3:
             raise ValueError(
-                f"{source.where}: its images are not in folders environment/class/. "
-                "Sort them into such folders."
+                f"{source.where}: the images in this folder are not sorted by "
+                "environment and class. Put each image into a folder "
+                "ENVIRONMENT/CLASS/."
             )
         used = {parent for image in source.images for parent in image.parents}
         for path in sorted([*folder.glob("[!._]*"), *folder.glob("[!._]*/[!._]*")]):
             if path.is_dir() and path not in used:
                 raise ValueError(
-                    f"folder {str(path)!r}: it contains no images. Add some, or "
-                    "remove the folder."
+                    f"folder {str(path)!r}: the folder contains no images. Add "
+                    "images, or remove the folder."
                 )
         (table,) = source.iterate_frames()
         if table["class"].nunique() < 2:
             raise ValueError(
-                f"{source.where}: all images are of the class {table['class'][0]!r}. "
-                "Add a folder for another class."
+                f"{source.where}: all images are of the class {table['class'][0]!r}, "
+                "but two or more classes are needed. Add a folder for another class."
             )
         return source, table
 
@@ -365,8 +374,9 @@ def choose_test_environments(
     for name in chosen:
         if name not in names:
             raise ValueError(
-                f"{key}: there is no environment {name!r} to hold out. Set test to "
-                f"none, or to some of {', '.join(names)}."
+                f"{key}: the setting test names an environment {name!r}, which the "
+                "data do not have. Set test to none, or to one or more of "
+                f"{', '.join(names)}."
             )
     if len(set(chosen)) == len(names):
         raise ValueError(
@@ -419,7 +429,10 @@ def list_existing_files(path: str, key: str) -> tuple[Path, ...]:
     """Return the files that a setting names, after a check that they exist."""
     paths = split_path_list(path)
     if not paths:
-        raise ValueError(f"{key}: no file is given. Set path to one or more files.")
+        raise ValueError(
+            f"{key}: no file is given. Set path to one or more files, such as "
+            "path=clinics.csv."
+        )
     for file in paths:
         if not os.path.exists(file):
             raise FileNotFoundError(
@@ -442,7 +455,7 @@ def _check_same_columns(sources: Sequence[Source]) -> None:
             parts = [f"lacks {', '.join(absent)}"] if absent else []
             parts += [f"also has {', '.join(new)}"] if new else []
             raise ValueError(
-                f"{source.where}: its columns differ from those of "
-                f"{sources[0].where}: it {' and '.join(parts)}. Give all files the "
-                "same columns."
+                f"{source.where}: the columns of this file differ from those of "
+                f"{sources[0].where}: this file {' and '.join(parts)}. Give all files "
+                "the same columns."
             )

@@ -228,9 +228,10 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         model = load(path, network, learner=learner)
         if cls._task not in ("auto", model.task.kind):
             raise ValueError(
-                f"{str(path)!r} holds a {model.task.kind} model, but "
-                f"{cls.__name__} needs a {cls._task} model. Load it with the other "
-                "estimator."
+                f"model file {str(path)!r} contains a {model.task.kind} model, but "
+                f"{cls.__name__} needs a {cls._task} model. Load it with "
+                "InvariantClassifier if it is a classification model, or else with "
+                "InvariantRegressor."
             )
         plan = model.plan
         epochs = model.learner.epoch_settings if plan.adaptive_epochs else ()
@@ -339,8 +340,9 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
                 )
             if weights is not None:
                 raise ValueError(
-                    f"{type(self).__name__}: sample_weight cannot be used with "
-                    "batches. Pass X and y as arrays or tables."
+                    f"{type(self).__name__}: sample_weight cannot be used if X yields "
+                    "batches. Leave out sample_weight, or pass X and y as arrays or "
+                    "tables."
                 )
             return self._build_batch_source(X, first, classes)
         inputs = self._check_inputs(X, first)
@@ -348,8 +350,8 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         targets = self._check_targets(y, first, classes, mass)
         if len(inputs) != len(targets):
             raise ValueError(
-                f"{type(self).__name__}: X has {len(inputs)} rows and y has "
-                f"{len(targets)}. They must have the same number."
+                f"{type(self).__name__}: X has {len(inputs)} rows, but y has "
+                f"{len(targets)}. Pass one target for each row."
             )
         columns: dict[str, Any] = {TARGET: targets}
         if mass is not None:
@@ -365,8 +367,8 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             return ArraySource(inputs, pd.DataFrame(columns), "data", "X", **names)
         if clash := set(columns) & set(inputs.columns):
             raise ValueError(
-                f"{type(self).__name__}: the column name {min(clash)!r} of X is "
-                "reserved. Rename the column."
+                f"{type(self).__name__}: X has a column {min(clash)!r}, a name that "
+                "cirm uses itself. Rename the column."
             )
         frame = inputs.reset_index(drop=True)
         return FrameSource(frame.assign(**columns), "data", "X", **names)
@@ -385,13 +387,14 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         names = np.asarray(convert_to_array_or_table(environments))
         if pd.isna(names).any():
             raise ValueError(
-                f"{type(self).__name__}: row {int(pd.isna(names).argmax())} has no "
-                "environment. Name one for each row."
+                f"{type(self).__name__}: the environment of row "
+                f"{int(pd.isna(names).argmax())} (counted from 0) is missing. Pass "
+                "environments= with one name for each row."
             )
         if len(names) != count:
             raise ValueError(
-                f"{type(self).__name__}: there are {len(names)} environments for "
-                f"{count} rows. Name one for each row."
+                f"{type(self).__name__}: environments has {len(names)} entries, but X "
+                f"has {count} rows. Pass environments= with one name for each row."
             )
         return names.astype(str)
 
@@ -454,8 +457,9 @@ def _check_sample_weight(
         )
     if not (np.isfinite(array).all() and (array >= 0).all() and array.any()):
         raise ValueError(
-            f"{name}: sample_weight must contain finite numbers that are not "
-            "negative, and not all of them zero."
+            f"{name}: sample_weight contains a weight that is negative, NaN or "
+            "infinite, or only zeros. Give finite weights of zero or more, at least "
+            "one of them positive."
         )
     return array
 

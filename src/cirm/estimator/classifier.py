@@ -208,7 +208,8 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
                 # scikit-learn's checks look for the words "1 class".
                 raise ValueError(
                     "InvariantClassifier: y has 1 class, but two or more are needed. "
-                    "Use partial_fit with classes= if others come later."
+                    "If other classes come later, use partial_fit and list all of "
+                    "them with classes=."
                 )
         return np.array([str(label) for label in labels], dtype=object)
 

@@ -36,8 +36,8 @@ def parse_adaptation_row_counts(values: Iterable[int | str]) -> tuple[RowCount, 
         text = str(value)
         if text != "all" and not (text.isascii() and text.isdecimal() and int(text)):
             raise ValueError(
-                f"adapt is {text!r}, but must be the number of rows to adapt to (1 or "
-                "more), or all."
+                f"--adapt is {text!r}. Give the number of rows to adapt to, 1 or "
+                "more, or the word all for all rows."
             )
         counts["all" if text == "all" else int(text)] = None
     return tuple(counts)

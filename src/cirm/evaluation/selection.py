@@ -72,8 +72,9 @@ class TrainingData:
             if not 0 < size < len(environment):
                 raise ValueError(
                     f"environment {environment.name!r} has {len(environment)} "
-                    f"examples, so a fraction of {part:g} cannot be held out. Choose "
-                    "one that leaves examples for training and for scoring."
+                    f"examples, so a fraction of {part:g} would leave none for "
+                    "training or none for scoring. Choose another fraction with "
+                    "--hold-out."
                 )
             source = Randomness(seeds).at("selection", environment.name)
             order = source.permutation(len(environment))
@@ -236,8 +237,9 @@ class LeaveOneOutRule(Rule):
         """Return the score on the whole environment that was left out, [replica]."""
         if trained.left_out is None:
             raise ValueError(
-                "the rule leave-one-out needs candidates that were each trained "
-                "without one environment. Pass left_out to train_on_learning_parts."
+                "the rule leave-one-out needs a learner that was trained without one "
+                "of the environments. Pass the number of that environment as "
+                "left_out to train_on_learning_parts."
             )
         return trained.compute_mean_score([data.whole[trained.left_out]])
 

@@ -70,10 +70,11 @@ class Checkpoint:
         started = self.notes["stages"][: self.notes["stage"] + 1]
         if same != before or started != self.stages[: len(started)]:
             raise ValueError(
-                f"{self.path}: the study was started with {before.to_json()} and "
-                f"stages {self.notes['stages']}, and cannot continue with "
-                f"{study.to_json()} and stages {self.stages}. Use the settings that it "
-                "was started with, or another folder for a new study."
+                f"{self.path}: the folder contains a study that was started with "
+                f"other settings, {before.to_json()} and stages "
+                f"{self.notes['stages']}, and cannot continue with {study.to_json()} "
+                f"and stages {self.stages}. Start it with its old settings to "
+                "continue, or choose another folder for a new study."
             )
         return before, int(self.notes["stage"])
 
@@ -134,8 +135,9 @@ def load_result(folder: Path) -> tuple[Any, Any]:
     checkpoint = Checkpoint(folder, ())
     if not checkpoint.finished_stage_tensors:
         raise FileNotFoundError(
-            f"{folder}: no stage of a study has finished in this folder. Wait until "
-            "one has, or give the folder of another study."
+            f"{folder}: the study in this folder has not finished its first stage, so "
+            "it has no model yet. Wait until the stage has finished, or give the "
+            "folder of another study."
         )
     learner = Study.from_json(checkpoint.notes["study"]).create_learner()
     return learner, learner.build_state_after_stage(*checkpoint.finished_stage_tensors)

@@ -70,8 +70,8 @@ def create_site_without_leaking_errors(
     except (ValueError, OSError) as error:
         _log_error(error)
         raise ValueError(
-            "site: the data of the site cannot be used. See the log of the site for "
-            "the reason"
+            "site: the data of the site cannot be read or used. The reason is in the "
+            "log of the site; correct the data there"
         ) from None
 
 
@@ -87,7 +87,8 @@ def create_site_from_config(config: Mapping[str, Any], seeds: tuple[int, ...]) -
     if dataset == "table":
         raise ValueError(
             f"site {name!r}: the data set 'table' cannot be used, because every site "
-            "would encode its columns in its own way. Export numbers and use 'arrays'."
+            "would encode its columns differently. Save the inputs as numbers in an "
+            "NPZ file, in the same way at all sites, and use the data set 'arrays'."
         )
     cls = get_dataset_class(dataset)
     words = shlex.split(str(config.get("settings", "")))
@@ -98,8 +99,9 @@ def create_site_from_config(config: Mapping[str, Any], seeds: tuple[int, ...]) -
     number = int(config.get("environment", 0))
     if not 0 <= number < len(problem.train):
         raise ValueError(
-            f"site {name!r}: the data set has no environment {number}. Choose 0 to "
-            f"{len(problem.train) - 1} by environment in --node-config."
+            f"site {name!r}: the data set has no environment {number}. Choose one "
+            f"from 0 to {len(problem.train) - 1} with environment=NUMBER in "
+            "--node-config."
         )
     folder = Path(str(config.get("folder", "") or f"site-{name}"))
     return Site(problem.train[number].rename(name), folder)

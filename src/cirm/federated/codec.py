@@ -50,7 +50,8 @@ def decode_message_content(
     arrays, config = content.get("arrays"), content.get("notes")
     if not isinstance(arrays, ArrayRecord) or not isinstance(config, ConfigRecord):
         raise ValueError(
-            f"the message must consist of arrays and a description. {SAME_VERSION}"
+            "a message between the server and a site is not in the format of cirm: "
+            f"it must have the parts 'arrays' and 'notes'. {SAME_VERSION}"
         )
     try:
         notes = json.loads(str(config.get("json")))
@@ -58,7 +59,8 @@ def decode_message_content(
         notes = None
     if not isinstance(notes, dict):
         raise ValueError(
-            f"the description of the message must be a JSON object. {SAME_VERSION}"
+            "a message between the server and a site is not in the format of cirm: "
+            f"its part 'notes' is not a JSON object. {SAME_VERSION}"
         )
     return dict(arrays), notes
 
@@ -75,8 +77,8 @@ def decode_and_check_tensors(
     """Decode arrays, which must be finite float32 of exactly these names and shapes."""
     if set(arrays) != set(shapes):
         raise ValueError(
-            f"{sender}: the arrays {sorted(shapes)} are expected, but "
-            f"{sorted(arrays)} were sent. {SAME_VERSION}"
+            f"{sender}: a message must contain the arrays {sorted(shapes)}, but the "
+            f"arrays {sorted(arrays)} were sent. {SAME_VERSION}"
         )
     return {
         name: _decode_npy_tensor(arrays[name], shape, f"{sender}: array {name!r}")
@@ -87,23 +89,24 @@ def decode_and_check_tensors(
 def _decode_npy_tensor(array: Array, shape: Sequence[int], where: str) -> Tensor:
     if (array.dtype, tuple(array.shape)) != (DTYPE.name, tuple(shape)):
         raise ValueError(
-            f"{where} is {array.dtype} {list(array.shape)}, but {DTYPE.name} "
-            f"{list(shape)} is expected. {SAME_VERSION}"
+            f"{where} has the type {array.dtype} and the shape {list(array.shape)}, "
+            f"but must have the type {DTYPE.name} and the shape {list(shape)}. "
+            f"{SAME_VERSION}"
         )
     content, header = array.data, _build_npy_header(shape)
     size = len(header) + DTYPE.itemsize * math.prod(shape)
     if len(content) != size or not content.startswith(header):
         raise ValueError(
-            f"{where} must be an npy array of {size} bytes, but the {len(content)} "
-            "bytes received are not such an array"
+            f"{where} must be sent as an npy file of {size:,} bytes, but the "
+            f"{len(content):,} bytes that arrived are not such a file. {SAME_VERSION}"
         )
     values = np.frombuffer(content, DTYPE, offset=len(header)).reshape(shape)
     tensor = torch.from_numpy(values.copy())
     if not tensor.isfinite().all():
         count = int((~tensor.isfinite()).sum())
         raise ValueError(
-            f"{where} has {count} NaN or infinite values. Try a smaller "
-            "learning rate or penalty"
+            f"{where} has {count} values that are NaN or infinite, so training has "
+            "diverged. Start the study with a smaller learning rate (rate) or penalty"
         )
     return tensor
 

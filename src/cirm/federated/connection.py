@@ -179,7 +179,7 @@ class SiteConnection:
             _, notes = _unpack_reply(reply)
             if notes["version"] != __version__:
                 raise ValueError(
-                    f"it runs cirm {notes['version']}, but the server runs "
+                    f"the site runs cirm {notes['version']}, but the server runs cirm "
                     f"{__version__}; install the same version on both"
                 )
             name, shape = str(notes["name"]), tuple(map(int, notes["features"]))
@@ -188,8 +188,8 @@ class SiteConnection:
             before = self.nodes.get(name)
             if before is not None and before != node and before in self.online:
                 raise ValueError(
-                    f"another node already uses the name {name!r}; give "
-                    "each site its own name"
+                    f"another site already uses the name {name!r}; give each site its "
+                    "own name"
                 )
         except (ValueError, KeyError, TypeError) as error:
             exchange.refused[f"node {node}"] = f"it cannot join: {error}"
@@ -214,8 +214,8 @@ class SiteConnection:
             for key in ("segment", "stage"):
                 if notes.get(key) != request.notes[key]:
                     raise ValueError(
-                        f"outdated answer: it is for {key} {notes.get(key)}, but the "
-                        f"request was for {key} {request.notes[key]}"
+                        f"the answer came too late: it is for {key} {notes.get(key)}, "
+                        f"but the server has gone on to {key} {request.notes[key]}"
                     )
             tensors = decode_and_check_tensors(arrays, request.shapes, f"site {name!r}")
             metrics = _check_answer_metrics(notes.get("metrics", {}))
@@ -253,5 +253,6 @@ def _check_answer_metrics(metrics: Any) -> dict[str, list[float]]:  # noqa: ANN4
         return {str(n): [float(v) for v in values] for n, values in metrics.items()}
     except (AttributeError, TypeError, ValueError):
         raise ValueError(
-            f"its training metrics must be lists of numbers with names. {SAME_VERSION}"
+            "the training metrics that the site sent are not lists of numbers with "
+            f"names. {SAME_VERSION}"
         ) from None

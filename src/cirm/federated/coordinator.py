@@ -52,14 +52,15 @@ class Coordinator:
         if not names or not all(self.stages) or len(set(names)) < len(names):
             raise ValueError(
                 "stages: every stage needs at least one site, and no site may occur "
-                f"twice; got {list(map(list, self.stages))}. Separate sites by spaces "
-                "and stages by semicolons."
+                f"twice, but the stages are {list(map(list, self.stages))}. Separate "
+                "sites by spaces and stages by semicolons, such as stages='a b; c'."
             )
         fewest = min(map(len, self.stages))
         if not 1 <= self.min_sites <= fewest:
             raise ValueError(
-                f"min_sites is {self.min_sites}, but the smallest stage has {fewest} "
-                f"sites. Use a number from 1 to {fewest}."
+                "min_sites, the number of sites that a stage continues with, is "
+                f"{self.min_sites}, but the smallest stage has only {fewest}. Use a "
+                f"number from 1 to {fewest}."
             )
 
     def run(self) -> None:
@@ -173,8 +174,9 @@ class Coordinator:
             if refusals == MAX_REFUSALS:
                 why = "; ".join(f"{n}: {text}" for n, text in exchange.refused.items())
                 raise ValueError(
-                    f"study: all answers in {MAX_REFUSALS} exchanges were refused "
-                    f"({why}). Check the logs of the sites, then start the study again."
+                    "study: the server could use no answer of any site in "
+                    f"{MAX_REFUSALS} attempts ({why}). Check the logs of the sites, "
+                    "then start the study again."
                 )
             if len(collected) < self.min_sites:
                 if not has_logged:

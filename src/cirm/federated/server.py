@@ -55,8 +55,10 @@ def create_coordinator(grid: Grid, config: Mapping[str, Any]) -> Coordinator:
     lifetime = float(config.get("lifetime", 0.0)) or 10 * patience
     if not 0 < patience <= lifetime:
         raise ValueError(
-            f"patience is {patience} seconds and lifetime is {lifetime} seconds. Use "
-            "a positive patience and a lifetime that is at least as long."
+            f"patience, how long the server waits for a site, is {patience:g} "
+            "seconds, and lifetime, after which it drops a request without an "
+            f"answer, is {lifetime:g} seconds. Use a positive patience, and a "
+            "lifetime that is not shorter or 0 for ten times the patience."
         )
     folder = Path(str(config.get("folder", "") or f"study-{study.name}"))
     connection = SiteConnection(grid, patience, lifetime, _print_log_line)

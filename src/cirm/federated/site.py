@@ -131,8 +131,8 @@ class Site:
         if "prior" not in received:
             name = self.environment.name
             raise StageNotStartedError(
-                f"site {name!r}: this stage has not started here, so the server must "
-                "send its initial tensors first"
+                f"site {name!r}: the site has no tensors of this stage yet. The "
+                "server will send them with its next request"
             )
         weights = assignment.study.create_learner().admm.get_constraint_weights(0.0)
         carry = init_admm_variables(received["shared"], 1, weights)

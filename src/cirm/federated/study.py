@@ -66,8 +66,9 @@ class Study:
         """Refuse a site whose data have another form."""
         if (features, classes) != (self.features, self.classes):
             raise ValueError(
-                f"site {site!r}: its data have features {list(features)} and classes "
-                f"{list(classes)}, but the study has {list(self.features)} and "
+                f"site {site!r}: the inputs of the site have the shape "
+                f"{list(features)} and its classes are {list(classes)}, but in the "
+                f"study the shape is {list(self.features)} and the classes are "
                 f"{list(self.classes)}. Prepare the data of all sites in the same way."
             )
 
@@ -88,8 +89,8 @@ class Study:
             )
         except (ValueError, TypeError, AttributeError) as error:
             raise ValueError(
-                f"study: its description cannot be read: {error}. Check "
-                "that server and sites run the same version of cirm."
+                f"study: the settings that the server sent cannot be read: {error}. "
+                "Check that the server and its sites run the same version of cirm."
             ) from None
 
 

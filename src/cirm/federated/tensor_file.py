@@ -39,8 +39,9 @@ def read_tensor_file(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | N
             tensors = {name: file.get_tensor(name).clone() for name in names}
     except (SafetensorError, ValueError, KeyError, TypeError, OSError) as error:
         raise ValueError(
-            f"{path}: the file is damaged, or is not part of a study ({error}). "
-            "Restore it from a copy, or use another folder."
+            f"{path}: the file is damaged, or was not written by a federated study "
+            f"({error}). Restore it from a backup, or start a new study in another "
+            "folder."
         ) from None
     return tensors, notes
 

@@ -44,8 +44,7 @@ def create_inference(
     cls = get_inference_class(key)
     if preset and preset not in cls.presets:
         raise ValueError(
-            f"The method {key} of inferring environments has no preset "
-            f"{preset!r}. Choose one of "
+            f"--infer {key}: there is no preset {preset!r}. Choose one of "
             f"{', '.join(cls.presets)}."
         )
     values = {**(cls.presets[preset] if preset else {}), **(settings or {})}
@@ -53,8 +52,7 @@ def create_inference(
     for name in values:
         if name not in known:
             raise ValueError(
-                f"The method {key} of inferring environments has no setting "
-                f"{name!r}. Choose one of "
+                f"--infer {key}: there is no setting {name!r}. Choose one of "
                 f"{', '.join(known)}."
             )
     return cls(**values)

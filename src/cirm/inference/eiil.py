@@ -118,8 +118,9 @@ class EIIL:
         """
         if len(randomness.seeds) != 1:
             raise ValueError(
-                "eiil: environments can be inferred for one seed at a time, but there "
-                f"are {len(randomness.seeds)} seeds. Run them one by one."
+                "eiil: environments can be inferred for one seed at a time, but "
+                f"{len(randomness.seeds)} seeds were given. Give a single seed, and "
+                "repeat the call for each of the others."
             )
         slopes = self.compute_loss_derivatives(pool, randomness.at("reference"), watch)
         if not self.steps:

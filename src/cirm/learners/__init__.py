@@ -114,9 +114,10 @@ def get_learner_class(
         return type(cls)
     if not isinstance(cls, type) or not issubclass(cls, Learner):
         raise ValueError(
-            f"The learner {learner!r} is not a subclass of cirm.learners.base.Learner. "
-            "Give a key, an import path such as package.module:Class, a class or an "
-            "instance."
+            f"The learner {learner!r} is not a subclass of "
+            "cirm.learners.base.Learner. Give the name of a learner, which `cirm "
+            "list learners` shows, an import path such as package.module:Class, or a "
+            "class or instance of such a learner."
         )
     return cls
 
@@ -238,7 +239,7 @@ def get_preset_settings(learner: LearnerLike, name: str) -> Mapping[str, Any]:
         known = (
             f"Choose one of {', '.join(presets)}."
             if presets
-            else ("It has no presets; leave out --preset.")
+            else ("This learner has no presets; leave out --preset.")
         )
         raise ValueError(
             f"The learner {get_learner_key(learner)} has no preset {name!r}. {known}"
@@ -305,8 +306,8 @@ def create(
     elif fixed := [name for name in NETWORK if name in given]:
         raise ValueError(
             f"The learner {get_learner_key(learner)} already has a network, so the "
-            f"setting {fixed[0]!r} has no effect. Create the learner without a network "
-            "to set it."
+            f"setting {fixed[0]!r} would have no effect. Leave out the setting, or "
+            "create the learner without a network."
         )
     if isinstance(learner, str | type):
         descent = list_setting_fields(cls)["descent"][1]
@@ -367,9 +368,9 @@ def _check_task(learner: LearnerLike, task: Task) -> None:
     if task.kind not in tasks:
         other = "numbers" if task.classes else "classes"
         raise ValueError(
-            f"{get_learner_key(learner)}: the task is {task.kind}, but this learner "
-            f"does {' and '.join(tasks)} only. Choose another learner, or {other} as "
-            "the target."
+            f"{get_learner_key(learner)}: the data are for {task.kind}, but this "
+            f"learner does only {' and '.join(tasks)}. Choose another learner, or a "
+            f"target column of {other}."
         )
 
 

@@ -208,8 +208,8 @@ class Learner(Generic[State]):
             NotImplementedError: If the learner cannot adapt (`adapts` is false).
         """
         raise NotImplementedError(
-            f"{type(self).__name__} cannot adapt to rows without labels. Use a learner "
-            "whose attribute adapts is true."
+            f"{type(self).__name__} cannot adapt to rows without labels. Use a "
+            "learner that can, such as steady; its attribute `adapts` is true."
         )
 
     def forget_adaptation(self, state: State) -> State:
@@ -226,8 +226,10 @@ class Learner(Generic[State]):
         """
         if self.adapts:
             raise ValueError(
-                f"{type(self).__name__} cannot undo an adaptation. Continue from the "
-                "model before it was adapted."
+                f"{type(self).__name__} adapts, but does not define "
+                "forget_adaptation, so an adapted model cannot be trained further. "
+                "Define this method in the class, or continue from the model as it "
+                "was before it was adapted."
             )
         return state
 

@@ -103,8 +103,8 @@ class ICP(Learner[ICPState]):
             if len(environment) < 2:
                 raise ValueError(
                     f"icp: environment {environment.name!r} has a single example, but "
-                    "two or more are needed. Leave it out, or combine it with "
-                    "another one."
+                    "two or more are needed. Leave out this environment, or combine "
+                    "it with another one."
                 )
         replicas = len(randomness.seeds)
         moments = torch.stack(

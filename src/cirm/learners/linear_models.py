@@ -170,5 +170,6 @@ def check_network_is_linear(where: str, network: Network | None) -> None:
     if network is not None and network.head.start:
         raise ValueError(
             f"{where}: the network must be linear, because this learner fits a linear "
-            "function of the inputs. Leave out the setting network, or choose linear."
+            "function of the inputs. Leave out the setting network, or set "
+            "network=linear."
         )

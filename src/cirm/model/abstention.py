@@ -77,14 +77,16 @@ def _check_abstention(model: ModelFacts, rate: float) -> None:
         )
     if not model.task.classes:
         raise ValueError(
-            "--abstain: the model predicts values, which are neither right nor wrong. "
-            "Use the interval from low to high, and --level for its coverage."
+            "--abstain: this model is a regression, whose predictions are neither "
+            "right nor wrong. Remove the option; the columns low and high show how "
+            "uncertain a prediction is, at the coverage that --level sets."
         )
     if model.threshold is not None:
         raise ValueError(
-            "--abstain: it cannot be combined with a decision threshold, which accepts "
-            "more errors of one kind on purpose. Leave out --threshold or --abstain, "
-            "or fit the model without a threshold."
+            "--abstain: this option cannot be combined with a decision threshold, "
+            "which accepts more errors of one kind on purpose. Leave out --abstain "
+            "or --threshold; if the threshold was set by `cirm fit`, fit the model "
+            "again without one."
         )
 
 

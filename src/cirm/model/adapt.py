@@ -67,8 +67,9 @@ def adapt(
     """
     if not model.learner.adapts:
         raise ValueError(
-            f"The learner {model.plan.learner} cannot adapt to rows without targets. "
-            f"Fit the model with the learner {ADAPTIVE_LEARNER}, which can."
+            f"The model was trained by the learner {model.plan.learner}, which cannot "
+            "adapt to rows without targets. Fit a model with the learner "
+            f"{ADAPTIVE_LEARNER}, which can."
         )
     schema = model.schema
     sources = open_sources_for_model(data, schema)
@@ -76,9 +77,9 @@ def adapt(
     (name, *others) = rows.rows
     if others:
         raise ValueError(
-            f"The rows come from {len(rows.rows)} environments ({name!r}, {others[0]!r}"
-            f"{', ...' * (len(others) > 1)}), but a model is adapted to one at a time. "
-            "Give the rows of one environment."
+            f"The rows come from {len(rows.rows)} places ({name!r}, "
+            f"{others[0]!r}{', ...' * (len(others) > 1)}), but a model can be adapted "
+            "to only one place at a time. Give the rows of one place."
         )
     indices = _choose_adaptation_rows(rows.store)
     inputs, missing = rows.store.take(indices), rows.find_missing(indices, schema)

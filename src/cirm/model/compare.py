@@ -86,7 +86,8 @@ def compare(
     """
     if not 0 < level < 1:
         raise ValueError(
-            f"--level: {level:g} is not between 0 and 1. Use for example 0.05."
+            f"--level: {level:g} is not between 0 and 1. Give the level of "
+            "significance, for example 0.05."
         )
     options = ReadOptions(
         target, task=task, categories=tuple(categories), ignore=tuple(ignore)

@@ -112,7 +112,8 @@ def calibrate_model(model: ModelFacts, level: float) -> Calibration:
     """Return the thresholds of a model for a level of coverage at a new place."""
     if not 0.5 <= level <= 0.99:
         raise ValueError(
-            f"--level: {level:g} is not from 0.5 to 0.99. Use for example 0.9."
+            f"--level: {level:g} is not from 0.5 to 0.99. Give the wanted coverage of "
+            "sets and intervals, for example 0.9."
         )
     places, is_arrival = collect_nonconformity(model)
     pooled, is_guaranteed = _find_threshold(places, "", level)
@@ -152,9 +153,9 @@ def collect_nonconformity(model: ModelFacts) -> tuple[list[Nonconformity], bool]
     ]
     if not (known := [one for one in others if one is not None]):
         raise ValueError(
-            "The model was trained by an earlier version of cirm, which did not store "
-            "the scores that prediction sets and abstention are computed from. Update "
-            "it with a new environment, or fit it again."
+            "The model was trained by an earlier version of cirm, which did not "
+            "store the scores that prediction sets and abstention are computed from. "
+            "Update the model with rows of a new place, or fit it again."
         )
     return known, False
 

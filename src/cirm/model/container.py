@@ -71,7 +71,7 @@ def read_file_content(path: Path, where: str) -> bytes:
     if path.is_dir():
         raise ValueError(f"{where} is a folder. Give the path of a file.")
     if not path.is_file():  # a pipe may block for ever
-        raise ValueError(f"{where} is not a regular file. Check the path.")
+        raise ValueError(f"{where} is a device or a pipe, not a file. Check the path.")
     size = path.stat().st_size
     if size > MOST_BYTES:
         raise ValueError(
@@ -91,11 +91,15 @@ def parse_metadata(content: bytes, where: str) -> dict[str, str]:
             f"{where} was not written by cirm: it has another format. Check the path."
         )
     if length > len(content) - 8:
-        raise ValueError(f"{where} is incomplete: its end is missing. {REMEDY}")
+        raise ValueError(
+            f"{where} is incomplete: the end of the file is missing. {REMEDY}"
+        )
     try:
         header = json.loads(content[8 : 8 + length])
     except (ValueError, RecursionError):
-        raise ValueError(f"{where} is damaged: unreadable header. {REMEDY}") from None
+        raise ValueError(
+            f"{where} is damaged: its header cannot be read. {REMEDY}"
+        ) from None
     metadata = header.get("__metadata__") if isinstance(header, dict) else None
     if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
         raise ValueError(
@@ -113,7 +117,8 @@ def parse_format_version(text: str, where: str) -> int:
     if not text.isdecimal() or not 1 <= int(text[:9]) <= VERSION:
         raise ValueError(
             f"{where} has the format version {text[:20]!r}, but cirm "
-            f"{cirm.__version__} reads versions 1 to {VERSION}. Install a newer cirm."
+            f"{cirm.__version__} reads only versions 1 to {VERSION}. Install a newer "
+            "version of cirm."
         )
     return int(text)
 
@@ -138,13 +143,19 @@ def parse_file_description(text: str, version: int) -> Description:
         return parse_description(data)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = summarise_error(error)
-        raise ValueError(f"its description is invalid ({reason}). {REMEDY}") from None
+        raise ValueError(
+            "the file is damaged: its description of the model is invalid "
+            f"({reason}). {REMEDY}"
+        ) from None
 
 
 def check_description_matches(text: str, binding: bytes | None, version: int) -> None:
     """Raise an error unless a tensor of the file is the digest of the description."""
     if version > 2 and binding != hashlib.sha256(text.encode()).digest():
-        raise ValueError(f"its description and its tensors do not match. {REMEDY}")
+        raise ValueError(
+            "the file is damaged: its description of the model does not match "
+            f"its tensors. {REMEDY}"
+        )
 
 
 def _upgrade_description(data: dict[str, Any], version: int) -> dict[str, Any]:

@@ -213,9 +213,8 @@ def apply_threshold(model: AnyModel, rule: str) -> AnyModel:
         return model
     if not model.positive:
         raise ValueError(
-            "--threshold: only a classification into two classes has a threshold; this "
-            f"model is a {model.task.kind} into {len(model.task.classes)} classes. "
-            "Remove the option."
+            "--threshold: only a model of two classes has a threshold, but this one "
+            f"has {len(model.task.classes)} classes. Remove the option."
             if model.task.classes
             else "--threshold: a regression has no threshold. Remove the option."
         )

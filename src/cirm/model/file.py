@@ -120,8 +120,9 @@ def encode_model_file(model: Model, key: bytes = b"") -> bytes:
     get_state_type(model.learner)  # without it, the file could not be read
     if _has_nan(model):  # `load` would refuse it, and the last good file would be gone
         raise ValueError(
-            "The model cannot be saved, because some of its values are not finite. "
-            "Check the last data, or fit with other settings (`cirm fit --set`)."
+            "The model cannot be saved, because some of its parameters are NaN or "
+            "infinite. Check the data of the last training for very large values, or "
+            "fit with a smaller learning rate (`cirm fit --set rate=...`)."
         )
     data = _model_to_dict(model)
     try:
@@ -145,8 +146,8 @@ def encode_model_file(model: Model, key: bytes = b"") -> bytes:
     content = dump_tensors(tensors, metadata)
     if struct.unpack("<Q", content[:8])[0] > MOST_HEADER:
         raise ValueError(
-            "The model cannot be saved, because it has too many "
-            "columns. Leave some out with --ignore."
+            "The model cannot be saved, because it has too many columns for a model "
+            "file. Leave out some columns with --ignore."
         )
     return add_digest_and_signature(content, key)
 
@@ -240,8 +241,9 @@ def decode_model_file(
         reason = f"{type(error).__name__}: {summarise_error(error)}"
         if learner is not None:
             raise ValueError(
-                f"{where} was written by another learner ({reason}). Pass learner= "
-                "with the class that it was trained with."
+                f"{where} cannot be loaded with the given learner; another one may "
+                f"have trained it ({reason}). Pass learner= with the class of the "
+                "learner that trained the model."
             ) from None
         raise ValueError(f"{where} is damaged ({reason}). {REMEDY}") from None
     return replace(model, earlier=earlier)
@@ -252,9 +254,14 @@ def _pop_earlier_versions(tensors: dict[str, Tensor]) -> tuple[bytes, ...]:
     versions: list[bytes] = []
     while (tensor := tensors.pop(f"{EARLIER}{len(versions)}", None)) is not None:
         if tensor.dtype != torch.uint8 or tensor.ndim != 2 or len(tensor) != 1:
-            raise ValueError(f"an earlier version in it is damaged. {REMEDY}")
+            raise ValueError(
+                f"an earlier version of the model in the file is damaged. {REMEDY}"
+            )
         if len(versions) == MOST_EARLIER:
-            raise ValueError(f"it has too many earlier versions. {REMEDY}")
+            raise ValueError(
+                f"the file is damaged: it contains more than {MOST_EARLIER} "
+                f"earlier versions. {REMEDY}"
+            )
         versions.append(tensor.numpy().tobytes())
     return tuple(versions)
 
@@ -322,8 +329,8 @@ def _check_memory_of_predictions(learner: Learner[Any], schema: Schema) -> None:
     numbers = copies * learner.network.size + math.prod(schema.treatment.shape)
     if numbers > MOST_DRAWN:
         raise ValueError(
-            f"a prediction would need {4 * numbers / 1e9:,.0f} GB of memory, so its "
-            f"settings are wrong. {REMEDY}"
+            "the file is damaged: with the settings in it, one prediction "
+            f"would need {4 * numbers / 1e9:,.0f} GB of memory. {REMEDY}"
         )
 
 
@@ -334,21 +341,25 @@ def _has_nan(model: Model) -> bool:
 def _check_model_can_predict(model: Model) -> None:
     """Raise an error unless the model has numbers, and can make one prediction."""
     if _has_nan(model):
-        raise ValueError(f"its tensors contain values that are not finite. {REMEDY}")
+        raise ValueError(
+            f"the file is damaged: its tensors contain NaN values. {REMEDY}"
+        )
     inputs = torch.zeros(1, 1, *model.schema.treatment.shape)
     try:
         with torch.no_grad():
             prediction = model.learner.predict(model.state, inputs)
     except (RuntimeError, TypeError, IndexError) as error:
         raise ValueError(
-            f"its tensors do not match its description ({summarise_error(error)}). "
-            f"{REMEDY}"
+            "the file is damaged: its tensors do not match its description of "
+            f"the model ({summarise_error(error)}). {REMEDY}"
         ) from None
     if prediction.shape != (1, 1, max(1, len(model.task.classes))):
         shape = list(prediction.shape)
         raise ValueError(
-            "its tensors do not match its description: predictions have the shape "
-            f"{shape}. {REMEDY}"
+            "the file is damaged: its tensors do not match its description of "
+            f"the model, since a prediction has the shape {shape}. {REMEDY}"
         )
     if not prediction.isfinite().all():
-        raise ValueError(f"its predictions are not finite. {REMEDY}")
+        raise ValueError(
+            f"the file is damaged: its predictions are NaN or infinite. {REMEDY}"
+        )

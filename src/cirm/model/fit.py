@@ -197,10 +197,14 @@ def fit(
     """
     if not 0 <= held_out <= 0.5:
         raise ValueError(
-            f"held_out is {held_out}, but must be a fraction of the rows from 0 to 0.5."
+            f"--held-out is {held_out} (in Python held_out=). Give a fraction of the "
+            "rows from 0 to 0.5."
         )
     if channels not in (1, 3):
-        raise ValueError(f"channels is {channels}, but it must be 1 or 3.")
+        raise ValueError(
+            f"--channels is {channels} (in Python channels=). Use 1 for grey or 3 for "
+            "colour images."
+        )
     shape = (channels, side or 0, side or 0)
     sources, text_encoder = open_sources_for_first_fit(data, shape, encoder)
     sources = divide_sources_into_periods(sources, environment, time, every)
@@ -318,8 +322,8 @@ def update(
     """
     if not 0 <= keep <= MOST_EARLIER:
         raise ValueError(
-            f"keep is {keep}, but the number of earlier versions to keep must be from "
-            f"0 to {MOST_EARLIER}."
+            f"--keep, the number of earlier versions to keep, is {keep} (in Python "
+            f"keep=). Give a number from 0 to {MOST_EARLIER}."
         )
     before = model
     sources = divide_later_sources_into_periods(
@@ -503,8 +507,8 @@ def _observe_stage(
         state = learner.observe(state, stage, source, watch)
     except DivergenceError as error:
         raise DivergenceError(
-            f"environment {names}: {error.args[0]}. Try a smaller learning rate "
-            "(rate) or penalty."
+            f"place {names}: {error.args[0]}. Use a smaller learning rate, such as "
+            "--set rate=0.0001, or a smaller penalty."
         ) from None
     descent = learner.descent
     if isinstance(descent, EarlyStoppingDescent) and done:

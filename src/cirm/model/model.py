@@ -134,8 +134,9 @@ def build_learner_column_settings(
     for setting, wanted in (("unstable", unstable), ("stable", stable)):
         if wanted and setting not in names:
             raise ValueError(
-                f"--{setting}: the learner {get_learner_key(learner)} does not "
-                f"distinguish unstable columns. Use --learner {ADAPTIVE_LEARNER}."
+                f"--{setting}: the learner {get_learner_key(learner)} treats all "
+                "columns alike and cannot use this option. Remove it, or use "
+                f"--learner {ADAPTIVE_LEARNER}."
             )
         for name in wanted:
             _check_named_column_is_used(name, f"--{setting}", schema, list(widths))
@@ -143,7 +144,8 @@ def build_learner_column_settings(
             settings[setting] = tuple(map([*widths].index, dict.fromkeys(wanted)))
     if both := [name for name in unstable if name in stable]:
         raise ValueError(
-            f"Column {both[0]!r} is given as both --unstable and --stable. Choose one."
+            f"Column {both[0]!r} is given with both --unstable and --stable. Remove "
+            "one of the two."
         )
     return settings
 
@@ -189,7 +191,7 @@ def build_learner(
         if given := [name for name in NETWORK if name in settings]:
             raise ValueError(
                 f"The settings {', '.join(given)} describe a network, but you passed "
-                "your own with network=. Remove these settings."
+                "your own network with network=. Remove these settings."
             )
         if not isinstance(network, Network):
             network = ModuleNetwork(network)
@@ -223,15 +225,15 @@ def restore_learner(
         cls = get_learner_class(plan.learner, import_paths=False)
     elif plan.learner in REMOVED_LEARNERS:
         raise ValueError(
-            f"it was trained by the learner {plan.learner!r}, which this version no "
-            f"longer has. Fit it again with {ADAPTIVE_LEARNER}, or open it with cirm "
-            f"{REMOVED_LEARNERS[plan.learner]}."
+            f"the model was trained by the learner {plan.learner!r}, which cirm no "
+            f"longer has. Fit the model again with the learner {ADAPTIVE_LEARNER}, or "
+            f"open it with version {REMOVED_LEARNERS[plan.learner]} of cirm."
         )
     else:
         raise ValueError(
-            f"the learner {plan.learner!r} that trained it is not installed here. "
-            "Install the package that provides it, or name its class with --learner "
-            "(in Python learner=)."
+            f"the learner {plan.learner!r}, which trained the model, is not "
+            "installed. Install the package that provides this learner, or give its "
+            "class with --learner package.module:Class (in Python learner=)."
         )
     plain: Settings = {
         k: tuple(v) if isinstance(v, list) else v for k, v in plan.settings.items()
@@ -256,7 +258,7 @@ def _check_network_outputs(network: Network, task: Task) -> None:
     if network.outputs not in wanted:
         raise ValueError(
             f"The network has {network.outputs} outputs, but this {task.kind} needs "
-            f"{' or '.join(map(str, wanted))}. Change its last layer."
+            f"{' or '.join(map(str, wanted))}. Change the last layer of the network."
         )
 
 

@@ -152,7 +152,7 @@ def _split_layers(params: Array, sizes: list[int]) -> list[tuple[Array, Array]]:
     """Return weights [in, out] and biases [out] in flat parameters [p]."""
     ends = np.cumsum([n for a, b in pairwise(sizes) for n in (a * b, b)])
     if params.shape != (ends[-1],) or params.dtype != np.float32:
-        raise ValueError("its parameters do not match its layers")
+        raise ValueError("the parameters of the network do not match its layers")
     parts = np.split(params, ends[:-1])
     weights = (w.reshape(s) for w, s in zip(parts[::2], pairwise(sizes), strict=True))
     return list(zip(weights, parts[1::2], strict=True))

@@ -139,16 +139,18 @@ def predict_chunks(
         predictions = model.predict_from_inputs(inputs)
         if bad := int((~np.isfinite(predictions.mean).all(1)).sum()):
             raise ValueError(
-                f"{source.where}: the predictions of {bad} rows are not finite. Check "
-                "these rows for very large values, or fit the model again."
+                f"{source.where}: the predictions of {bad:,} rows are NaN or "
+                "infinite. Check the data for very large values, or fit the model "
+                "again."
             )
         columns = _build_prediction_columns(
             model, predictions, probabilities, calibration, abstention
         )
         if clash := [name for name in columns if name in names]:
             raise ValueError(
-                f"{source.where}: the kept column {clash[0]!r} has the name of a "
-                "column of the predictions. Rename it."
+                f"{source.where}: the column {clash[0]!r}, which --keep adds to the "
+                "predictions, has the name of a column of predictions. Rename the "
+                "column in the data, or leave it out of --keep."
             )
         kept = frame[names].reset_index(drop=True)
         yield pd.concat([kept, pd.DataFrame(columns)], axis=1)

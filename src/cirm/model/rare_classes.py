@@ -86,11 +86,12 @@ def choose_class_weights(
         listed = ", ".join(classes[:10])
         raise ValueError(
             f"--class-weight: there is no class {unknown[0]!r}. The classes are "
-            f"{listed}."
+            f"{listed}; check the spelling."
         )
     if bad := [n for n, v in given.items() if not (v > 0 and math.isfinite(v))]:
         raise ValueError(
-            f"--class-weight: the weight of {bad[0]!r} must be a positive number."
+            f"--class-weight: the weight of {bad[0]!r} must be a positive number. "
+            "Write, for example, yes=5."
         )
     return {name: given.get(name, 1.0) for name in classes}
 
@@ -127,7 +128,7 @@ def repeat_examples_by_weight(environment: Environment) -> Environment:
     weights = environment.weights.reshape(-1, len(environment))[0].double()
     if float(weights.sum()) > MOST_REPEATED:
         raise ValueError(
-            f"environment {environment.name!r}: the weights add up to "
+            f"place {environment.name!r}: the weights of the rows add up to "
             f"{float(weights.sum()):,.0f}, but this learner repeats each row "
             f"according to its weight, and at most {MOST_REPEATED:,} repeated rows "
             "are possible. Divide all weights by the same number."
@@ -136,8 +137,9 @@ def repeat_examples_by_weight(environment: Environment) -> Environment:
     copies = ends.diff(prepend=ends.new_zeros(1))
     if not int(ends[-1]):
         raise ValueError(
-            f"environment {environment.name!r}: the weights add up to less than 1, so "
-            "no row would be used. Multiply all weights by the same large number."
+            f"place {environment.name!r}: the weights of the rows add up to less than "
+            "1, but this learner repeats each row according to its weight, so no row "
+            "would be used. Multiply all weights by the same large number."
         )
     rows = torch.arange(len(environment)).repeat_interleave(copies)
     return replace(environment.subset(rows[None]), weights=None)

@@ -36,8 +36,9 @@ def check_signature(
     signature = metadata.get("hmac")
     if not isinstance(signature, str):
         raise ValueError(
-            f"{where} is not signed, but a key is given. Ask for a signed file, or "
-            "leave out the key if you trust this file."
+            f"{where} is not signed, but a key is given to check its signature with. "
+            "Ask the sender for a signed file, or leave out the key if you trust "
+            "this file."
         )
     blank = _replace_digest(content, "sha256", metadata["sha256"], BLANK)
     blank = _replace_digest(blank, "hmac", signature, BLANK)
@@ -45,16 +46,17 @@ def check_signature(
         _compute_signature(blank, key).encode(), signature.encode()
     ):
         raise ValueError(
-            f"{where} was not signed with this key. Check the key; if it is right, do "
-            "not use the file."
+            f"{where} was not signed with the given key, or was changed afterwards. "
+            "Check that the key is right; if it is, do not use the file."
         )
 
 
 def _compute_signature(content: bytes, key: bytes) -> str:
     if not LEAST_KEY <= len(key) <= MOST_KEY:
         raise ValueError(
-            f"The key has {len(key)} bytes, but {LEAST_KEY} to {MOST_KEY} are needed. "
-            "Create one, for example with `openssl rand -hex 32`."
+            f"The key that signs model files has {len(key):,} bytes, but {LEAST_KEY} "
+            f"to {MOST_KEY:,} are needed. Create a key, for example with `openssl "
+            "rand -hex 32`."
         )
     return hmac.new(key, content, hashlib.sha256).hexdigest()
 

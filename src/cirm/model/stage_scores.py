@@ -25,8 +25,8 @@ def predict_rows_to_score(
     predictions = predict_rows(model, rows, indices)
     if not predictions.mean.isfinite().all():
         raise DivergenceError(
-            "The predictions are no longer finite. Try a smaller learning rate (rate) "
-            "or penalty."
+            "Training has diverged: the predictions are NaN or infinite. Use a "
+            "smaller learning rate, such as --set rate=0.0001, or a smaller penalty."
         )
     return ScoredRows(predictions, rows.targets[indices], rows.take_weights(indices))
 

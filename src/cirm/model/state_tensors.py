@@ -50,10 +50,14 @@ def unflatten_state(learner: Learner[Any], tensors: dict[str, Tensor]) -> Any:  
     state = _build_state(kind, "state", rest)
     if rest:
         raise ValueError(
-            f"the learner has no tensor {next(iter(rest))!r}. {OTHER_VERSION}. {REMEDY}"
+            f"the file has a tensor {next(iter(rest))!r}, which the learner does not "
+            f"use. {OTHER_VERSION}. {REMEDY}"
         )
     if {len(tensor) for tensor in tensors.values()} != {1}:
-        raise ValueError(f"its tensors are not those of a single model. {REMEDY}")
+        raise ValueError(
+            "the file is damaged: the first axis of each tensor must have the length "
+            f"1, but has not. {REMEDY}"
+        )
     return state
 
 
@@ -62,7 +66,8 @@ def _build_state(kind: Any, prefix: str, tensors: dict[str, Tensor]) -> Any:  # 
     if kind is Tensor or isinstance(kind, Tensor):
         if prefix not in tensors or tensors[prefix].ndim == 0:
             raise ValueError(
-                f"the tensor {prefix!r} is missing. {OTHER_VERSION}. {REMEDY}"
+                f"the file lacks the tensor {prefix!r}, which the learner needs. "
+                f"{OTHER_VERSION}. {REMEDY}"
             )
         return tensors.pop(prefix)
     is_type = isinstance(kind, type)
@@ -77,6 +82,7 @@ def get_state_type(learner: Learner[Any]) -> Any:  # noqa: ANN401  a named tuple
         if typing.get_origin(base) is Learner:
             return typing.get_args(base)[0]
     raise ValueError(
-        f"The learner {type(learner).__name__} does not name the type of its state. "
-        "Derive it from Learner[State]."
+        f"The learner {type(learner).__name__} does not say of which type its state "
+        "is, so its models cannot be saved. Derive the class from Learner[State], "
+        "with the NamedTuple of its state."
     )

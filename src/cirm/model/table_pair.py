@@ -77,7 +77,10 @@ def read_table_pair(
     target = target if _has_targets(frames, target, notes) else ""
     targets, task = None, None
     if target:
-        frames = [_drop_missing_targets(frame, target, notes) for frame in frames]
+        frames = [
+            _drop_missing_targets(frame, name, target, notes)
+            for frame, name in zip(frames, names, strict=True)
+        ]
         targets, task = _encode_targets(frames, target, options, model)
     columns = [column.name for column in encoding.columns]
     columns += [target] if target else []
@@ -97,8 +100,8 @@ def _open_table(data: Data) -> Source:
     sources = open_data_sources(data)
     if len(sources) > 1 or sources[0].kind != "table":
         raise ValueError(
-            f"{sources[0].where}: only single tables can be compared. Give two CSV, "
-            "TSV, Parquet or NPZ files with columns."
+            f"{sources[0].where}: only two tables can be compared, and this is not "
+            "one table. Give two CSV, TSV or Parquet files."
         )
     return sources[0]
 
@@ -164,16 +167,16 @@ def _is_constant(frames: Sequence[pd.DataFrame], target: str) -> bool:
 
 
 def _drop_missing_targets(
-    frame: pd.DataFrame, target: str, notes: list[str]
+    frame: pd.DataFrame, name: str, target: str, notes: list[str]
 ) -> pd.DataFrame:
     gaps = is_missing(frame[target])
     if gaps.all():
         raise ValueError(
-            f"column {target!r}: all targets of one of the tables are missing. Remove "
-            "the column from that table, or fill it in."
+            f"table {name!r}: the target column {target!r} is empty in every row. Fill "
+            "it in, or remove the column from this table."
         )
     if gaps.any():
-        notes.append(f"{int(gaps.sum()):,} rows without a target are left out.")
+        notes.append(f"{name}: {int(gaps.sum()):,} rows without a target are left out.")
     return frame[~gaps]
 
 
@@ -195,8 +198,8 @@ def _choose_encoding(
         schema = model.schema
         if schema.treatment.encoding is None:
             raise ValueError(
-                "--model: the model was not trained on tables. Leave out the option, "
-                "or give a model of tables."
+                "--model: the model was trained on images or arrays, not on a table. "
+                "Leave out the option, or give a model of tables."
             )
         others |= {schema.environment, *schema.ids, *schema.ignored}
         columns = [c for c in schema.treatment.encoding.columns if c.name in shared]
@@ -210,8 +213,9 @@ def _choose_encoding(
 def _require_columns(encoding: TableEncoding) -> TableEncoding:
     if not encoding.features:
         raise ValueError(
-            "The tables have no column in common that varies in the first table. "
-            "Check that both contain the same kind of data."
+            "There is nothing to compare: no column is in both tables and has "
+            "different values in the rows of the first. Check that both tables have "
+            "the same column names."
         )
     return encoding
 

@@ -93,7 +93,7 @@ def parse_threshold_rule(text: str) -> ThresholdRule:
     is_valid = min(first, second) > 0 if name == "cost" else 0 < first < 1
     if not is_valid or not np.isfinite([first, second]).all():
         allowed = "positive numbers" if name == "cost" else "a number between 0 and 1"
-        raise ValueError(f"--threshold: {value!r} is not allowed. Give {allowed}.")
+        raise ValueError(f"--threshold: {value!r} is out of range. Give {allowed}.")
     return ThresholdRule(name, first, second)
 
 
@@ -153,9 +153,9 @@ def choose_threshold(
     allowed = cuts[reached[rule.name] & (found + false > 0)]
     if not len(allowed):
         raise ValueError(
-            f"--threshold {text}: no threshold meets this rule on the held-out rows; "
-            f"the highest precision there is {precision.max():.2f}. Choose another "
-            "value."
+            f"--threshold {text}: no threshold meets this rule on the held-out rows, "
+            f"where the highest precision is {precision.max():.2f}. Ask for a lower "
+            "precision or a higher rate."
         )
     # The highest one that finds enough, or else the lowest, which finds most.
     value = allowed[-1] if rule.name == "recall" else allowed[0]

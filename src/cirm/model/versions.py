@@ -81,8 +81,8 @@ def list_versions(model: Model) -> list[Version]:
         )
         if own.earlier:
             raise ValueError(
-                f"{where} contains earlier versions itself, so the file "
-                "is damaged. Restore a backup."
+                f"{where} contains earlier versions itself, so the model file is "
+                "damaged. Restore the file from a backup."
             )
         versions.append(Version(own, content))
     return versions
@@ -120,8 +120,8 @@ def rollback(model: Model, to: str = "") -> Model:
     if not versions:
         raise ValueError(
             "The model file contains no earlier version, so it cannot be rolled "
-            "back. Restore a backup. (`cirm update` keeps three earlier versions, or "
-            "as many as --keep says.)"
+            "back. Restore the file from a backup. (`cirm update` keeps three "
+            "earlier versions, or as many as --keep says.)"
         )
     chosen = _find_named_version(versions, to) if to else _find_parent(versions, model)
     others = [version.content for version in versions if version is not chosen]
@@ -154,8 +154,9 @@ def _find_parent(versions: Sequence[Version], model: Model) -> Version:
     ]
     if not parents:
         raise ValueError(
-            "No earlier version of this model is kept, only versions of other "
-            f"branches. Choose one with --to: {_join_version_keys(versions)}."
+            "None of the versions in the file is one that the current model was "
+            "updated from, so there is no previous version to return to. Choose one "
+            f"with --to: {_join_version_keys(versions)}."
         )
     return max(parents, key=lambda version: len(version.model.history))
 

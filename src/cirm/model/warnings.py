@@ -102,13 +102,13 @@ def check_inputs_of_environment(
     certain = [change for change in changes if change.is_certain]
     if certain and not accept_units:
         raise ValueError(
-            f"environment {name!r}: {certain[0].text}. Convert the column, or use "
-            "--accept-units (in Python accept_units=True) to use it without "
-            "converting it."
+            f"place {name!r}: {certain[0].text}. Convert the column, or use "
+            "--accept-units (in Python accept_units=True) to use its values as they "
+            "are."
         )
     unusual = [f"{change.text}. Check the unit." for change in changes]
     unusual += list_unusual_value_warnings(schema, inputs, missing)
-    return [f"environment {name!r}: {text}" for text in unusual]
+    return [f"place {name!r}: {text}" for text in unusual]
 
 
 def find_unit_changes(
@@ -204,7 +204,7 @@ def check_rows_are_new(model: Model, rows: EncodedRows) -> None:
     for name in rows.rows:
         if entry := history.get(rows.fingerprint(name)):
             raise ValueError(
-                f"environment {name!r}: the model was trained on these rows on "
-                f"{entry.time[:10]}, as {entry.name!r}. Use --again (in Python "
-                "again=True) to train on them once more."
+                f"place {name!r}: the model was already trained on these rows on "
+                f"{entry.time[:10]}, under the name {entry.name!r}. Give other rows, "
+                "or use --again (in Python again=True) to train on these once more."
             )

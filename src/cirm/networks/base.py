@@ -46,9 +46,8 @@ class Network(ABC):
             NotImplementedError: If the network cannot be chosen by name.
         """
         raise NotImplementedError(
-            f"{cls.__name__} defines no method build, so it "
-            "cannot be chosen by name. Pass an instance with "
-            "network= instead."
+            f"{cls.__name__} defines no method build, so this network cannot be "
+            "chosen by name. Pass an instance of it with network= instead."
         )
 
     def describe(self) -> dict[str, Any]:
@@ -59,7 +58,7 @@ class Network(ABC):
         """
         raise NotImplementedError(
             f"{type(self).__name__} defines no method describe, so models with this "
-            "network cannot be saved. Add one."
+            "network cannot be saved. Add the method to the class."
         )
 
     def get_settings(self) -> dict[str, Any]:
@@ -84,7 +83,7 @@ class Network(ABC):
         """
         raise NotImplementedError(
             f"{cls.__name__} defines no method restore, so models with this network "
-            "cannot be loaded. Add one."
+            "cannot be loaded. Add the method to the class."
         )
 
     def find_normalisation_parameters(self) -> Tensor:

@@ -97,8 +97,8 @@ class CNN(LayeredNetwork):
         shape, activation = self.features, ACTIVATIONS[self.activation]
         if len(shape) != 3 or min(shape[1:]) < SMALLEST:
             raise ValueError(
-                f"The network cnn needs images [channels, height, width] of at least "
-                f"{SMALLEST} by {SMALLEST} pixels; got inputs of shape "
+                "The network cnn needs images [channels, height, width] of at least "
+                f"{SMALLEST} by {SMALLEST} pixels, but the inputs have the shape "
                 f"{list(shape)}. Use network=mlp."
             )
         layers: list[nn.Module] = []

@@ -60,18 +60,19 @@ class MLP(Network):
     def __post_init__(self) -> None:
         if len(self.sizes) < 2 or min(self.sizes) < 1:
             raise ValueError(
-                f"A network needs at least two positive sizes, its inputs and outputs; "
-                f"got {list(self.sizes)}."
+                f"The sizes of the network's layers are {list(self.sizes)}. Give two "
+                "or more positive numbers: the number of inputs, the sizes of hidden "
+                "layers, and the number of outputs."
             )
         if not 0 <= self.dropout < 1:
             raise ValueError(
-                f"The dropout of a network must be at least 0 and less than 1; got "
-                f"{self.dropout}."
+                "dropout, the fraction of units that is dropped, must be at least 0 "
+                f"and less than 1, but is {self.dropout}."
             )
         if self.activation not in ACTIVATIONS:
             raise ValueError(
-                f"The activation of a network must be one of {', '.join(ACTIVATIONS)}; "
-                f"got {self.activation!r}."
+                f"activation must be one of {', '.join(ACTIVATIONS)}, but is "
+                f"{self.activation!r}."
             )
 
     @classmethod

@@ -73,8 +73,9 @@ class ModuleNetwork(Network):
         linear = [m for m in self.module.modules() if isinstance(m, nn.Linear)]
         if not linear or linear[-1].bias is None:
             raise ValueError(
-                "The last layer of the network must be a torch.nn.Linear with a bias; "
-                f"{type(module).__name__} has none. Add one."
+                "The last layer of the network must be a torch.nn.Linear with a "
+                f"bias, but {type(module).__name__} has no such layer. Add one as the "
+                "last layer."
             )
         self._head = linear[-1]
         self._freeze_parameters(frozen)
@@ -137,23 +138,26 @@ class ModuleNetwork(Network):
         """
         if module is None:
             raise ValueError(
-                f"The model was trained with your own network {description['name']!r}. "
-                "Pass such a module with network= to load it."
+                "The model was trained with a network of your own, the torch module "
+                f"{description['name']!r}, which the file does not contain. Pass a "
+                "module of this class with network= to load the model."
             )
         network = module if isinstance(module, Network) else cls(module)
         given = network.describe()
         if given.get("parameters") != description["parameters"]:
             raise ValueError(
-                f"The network has the parameters {given.get('parameters')}, but the "
-                f"model was trained with {description['parameters']}. Pass a module "
-                "with the trained architecture."
+                "The parameters of the given network have the shapes "
+                f"{given.get('parameters')}, but the model was trained with "
+                f"{description['parameters']}. Pass a module with the same layers as "
+                "in training."
             )
         if given.get("constants") != description.get(
             "constants", given.get("constants")
         ):
             raise ValueError(
-                "The frozen parameters or running statistics of the network are not "
-                "those that the model was trained with. Load the same weights into it."
+                "The frozen parameters or running statistics of the given network "
+                "differ from those that the model was trained with. Load the same "
+                "weights into the network as in training."
             )
         return network
 
@@ -164,8 +168,8 @@ class ModuleNetwork(Network):
             matching = [p for n, p in named.items() if f"{n}.".startswith(prefix)]
             if not matching:
                 raise ValueError(
-                    f"frozen: there is no layer or parameter {chosen!r}. The "
-                    f"parameters are {', '.join(named)}."
+                    f"frozen: there is no layer or parameter {chosen!r}. Choose from "
+                    f"the parameters {', '.join(named)}."
                 )
             for parameter in matching:
                 parameter.requires_grad_(False)

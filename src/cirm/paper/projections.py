@@ -71,8 +71,8 @@ def project_onto_given_means(q: Tensor, statistics: Tensor, means: Tensor) -> Te
             size /= 2
         slope = slope - size * step
     raise ValueError(
-        f"No distribution on the support of q has the means {means.tolist()}. Choose "
-        "means within the range of the statistics."
+        "No distribution with the same possible outcomes as q has the means "
+        f"{means.tolist()}. Choose means within the range of the statistics."
     )
 
 
@@ -195,5 +195,8 @@ def _find_edge_points_with_mean(
 
 def _normalise_probabilities(masses: Tensor, where: str) -> Tensor:
     if not masses.sum() > 0:
-        raise ValueError(f"The {where} and the distribution have no outcome in common.")
+        raise ValueError(
+            f"The {where} and the distribution have no possible outcome in common. "
+            "Choose ones that overlap."
+        )
     return masses / masses.sum()

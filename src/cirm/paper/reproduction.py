@@ -176,8 +176,8 @@ def read_experiment_summary(folder: Path) -> ExperimentReport:
     """Summarise the experiment whose records a folder holds."""
     if not (folder / ARCHIVE_NAME).exists():
         raise FileNotFoundError(
-            f"{folder}: the folder has no {ARCHIVE_NAME}. Give a folder that `cirm "
-            "reproduce` has written."
+            f"{folder}: there is no file {ARCHIVE_NAME} in this folder. Give a folder "
+            "that `cirm reproduce` has written."
         )
     path, name = folder / "summary.json", folder.resolve().name
     if path.exists():

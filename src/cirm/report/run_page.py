@@ -147,8 +147,8 @@ def build_run_page(
     scores = [record for record in records if isinstance(record, Score)]
     if not scores:
         raise ValueError(
-            f"the records of {title!r} have no score, so there is nothing to report. "
-            "Run it first, or give the records of another run."
+            f"the records of {title!r} contain no scores, so there is nothing to "
+            "report. Start the run first, or give the records of another run."
         )
     summary = summarise_records(records)
     view = FigureData(records, summary["learners"], chance)

@@ -22,7 +22,8 @@ def build_selection_page(search: Search, command: str = "") -> str:
     if not search["picks"]:
         raise ValueError(
             f"the search for settings of {search['learner']} has no finished trial, "
-            "so no rule could choose. Run more trials, or use a smaller search space."
+            "so no settings could be chosen. Run more trials with --trials, or "
+            "narrow the ranges of --space."
         )
     rules = [f"{describe_rule_name(r)}: {search['rules'][r]}." for r in search["picks"]]
     content = [

@@ -199,7 +199,8 @@ def _summarise_learner(
     if not all(has_same_settings(*pair) for pair in pairwise(settings.values())):
         raise ValueError(
             f"the records of learner {learner!r} come from runs with different "
-            f"settings: {' and '.join(settings)}. Summarise these runs separately."
+            f"settings: {' and '.join(settings)}. Put the records of each run into a "
+            "file of its own, and report them one by one."
         )
     last = _select_scores_of_last_stage(_select_scores_of_main_metric(scores))
     return {

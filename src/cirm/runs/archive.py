@@ -153,7 +153,8 @@ def load_archive(folder: Path) -> JobArchive:
         }
     except (ValueError, LookupError, TypeError, AttributeError):
         raise ValueError(
-            f"{path} is not an archive of records. Move it away to start a new one."
+            f"{path} is not a file of records that cirm has written. Move the file "
+            "away to start a new one, or choose another folder with --out."
         ) from None
     return JobArchive(entries)
 

@@ -87,9 +87,10 @@ def hold_out_environments(problem: Problem, count: int) -> Problem:
     """Move the last training environments to the front of the unseen ones."""
     if not 0 < count < len(problem.train):
         raise ValueError(
-            f"{count} of {len(problem.train)} training environments cannot be held "
-            "out to choose a setting: at least one must be held out and one left to "
-            "train on. Use a data set with more environments."
+            f"To choose a setting, {count} training environments would be held out, "
+            f"but the data set has {len(problem.train)}: at least one must be held "
+            "out and at least one left to train on. Use a data set with more "
+            "environments."
         )
     return replace(
         problem,

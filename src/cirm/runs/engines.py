@@ -43,13 +43,14 @@ class Engine:
             )
         if self.address and self.name != "ray":
             raise ValueError(
-                f"The engine {self.name} has no address; got {self.address!r}. Add "
-                "--engine ray."
+                f"--address is {self.address!r}, but the engine {self.name} runs on "
+                "this machine and has no address. Add --engine ray, or remove "
+                "--address."
             )
         if self.name == "ray" and find_spec("ray") is None:
             raise ValueError(
-                "The engine ray needs the package ray, which is not installed. Run "
-                "`pip install cirm[ray]`."
+                "--engine ray needs the package ray, which is not installed. Install "
+                "it with `pip install 'cirm[ray]'`."
             )
 
     @property

@@ -52,14 +52,14 @@ def list_files_to_fit(folder: Path) -> list[Path]:
     if not files:
         raise ValueError(
             f"--each: the folder {str(folder)!r} has no data: no file in it ends in "
-            f"{', '.join(SUFFIXES)}."
+            f"{', '.join(SUFFIXES)}. Give a folder with such files."
         )
     names: dict[str, Path] = {}
     for file in files:
         if file.stem in names:
             raise ValueError(
-                f"--each: {names[file.stem].name} and {file.name} would both be fitted "
-                f"to {file.stem}.cirm. Rename one of them."
+                f"--each: {names[file.stem].name} and {file.name} would both be "
+                f"fitted to the model {file.stem}.cirm. Rename one of the two files."
             )
         names[file.stem] = file
     return files
@@ -77,8 +77,8 @@ def list_setting_combinations(texts: Sequence[str]) -> list[list[str]]:
         name, equals, values = text.partition("=")
         if not (name and equals and values):
             raise ValueError(
-                f"--each-set must be name=value,value, for example epochs=10,20; got "
-                f"{text!r}."
+                f"--each-set: {text!r} cannot be read. Write the name of a setting "
+                "and the values to try, for example epochs=10,20."
             )
         parts = values.split("|" if "|" in values else ",")
         choices.append([f"{name}={part.strip()}" for part in parts])

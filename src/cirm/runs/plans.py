@@ -77,12 +77,13 @@ def resolve_learner_settings(
     if "<locals>" in key:
         raise ValueError(
             f"The learner {key!r} is defined inside a function, so other processes "
-            "cannot import it. Define it at the top of a module."
+            "cannot import it. Define it at the top level of a module."
         )
     if not isinstance(learner, str | type) and learner.network is not None:
         raise ValueError(
-            f"The learner {key!r} has a network of its own, which jobs cannot store. "
-            "Leave out the network and use settings such as hidden, or call cirm.run."
+            f"The learner {key!r} was created with a network, which cannot be passed "
+            "on to other processes. Create the learner without a network and "
+            "describe the network by settings such as hidden, or call cirm.run."
         )
     return key, {**settings, **get_preset_settings(key, preset)} if settings else {}
 
@@ -150,7 +151,7 @@ def plan_ceiling_jobs(
     if dataset != "colored":
         raise ValueError(
             "--ceiling is only available for the data set colored, not for "
-            f"{dataset!r}. Leave it out."
+            f"{dataset!r}. Leave out the option."
         )
     gray = prepare_dataset(dataset, {**texts, "scheme": "gray"})
     return plan_jobs(gray, "erm", order, seeds, preset=preset, label="erm on gray")

@@ -119,7 +119,10 @@ class RandomSearch:
         named = {rule.name: rule for rule in rules}
         if len(named) < len(rules):
             names = ", ".join(rule.name for rule in rules)
-            raise ValueError(f"Rules must have different names; got {names}.")
+            raise ValueError(
+                "Each rule that selects settings must have its own name, but the "
+                f"names are {names}. Rename or remove one."
+            )
         return named
 
     def get_settings(self, trial: int) -> dict[str, Any]:
@@ -256,8 +259,8 @@ def _describe_custom_rules(
             continue
         if "<locals>" in path:
             raise ValueError(
-                f"The rule {rule.name!r} is defined inside a function, so that other "
-                "processes cannot import it. Define it at the top of a module."
+                f"The rule {rule.name!r} is defined inside a function, so other "
+                "processes cannot import it. Define it at the top level of a module."
             )
         spelled.append((path, asdict(rule) if is_dataclass(rule) else {}))
     return tuple(spelled)
@@ -389,7 +392,8 @@ def plan_random_search(
     }
     if not 0 < fields["held"] < 1:
         raise ValueError(
-            f"--hold-out: {fields['held']:g} is not a fraction between 0 and 1."
+            f"--hold-out: {fields['held']:g} is not between 0 and 1. Give the "
+            "fraction of each training environment to hold out, for example 0.2."
         )
     search = RandomSearch(
         remove_test_environments(data), learner, space=space, settings=fixed,

@@ -148,8 +148,9 @@ def parse_search_space(
         name, equals, text = (word.strip() for word in part.partition("="))
         if not (name and equals and text):
             raise ValueError(
-                f"--space {part!r} cannot be read. Write name=low..high, "
-                "name=low..high:log or name=a|b|c."
+                f"--space: {part!r} cannot be read. Write the name of a setting with "
+                "a range, as in rate=0.001..0.1 or (on a logarithmic scale) "
+                "rate=0.001..0.1:log, or with values, as in hidden=32|64."
             )
         check_setting_names(learner, [name])
         space[name] = _parse_range_or_alternatives(
@@ -190,8 +191,8 @@ def _parse_range_or_alternatives(
         )
     if kind not in (int, float):
         raise ValueError(
-            f"{where} is not numeric, so it cannot have the range {text!r}. List the "
-            "values to try, as in a|b."
+            f"{where} is not a number, so it cannot have the range {text!r}. List the "
+            "values to try, as in name=a|b."
         )
     ends, _, scale = text.partition(":")
     low, _, high = ends.partition("..")
@@ -201,12 +202,12 @@ def _parse_range_or_alternatives(
     log = scale.strip() == "log"
     if (scale and not log) or not -math.inf < first < last < math.inf:
         raise ValueError(
-            f"{where} has the range {text!r}. Write low..high or low..high:log, with "
-            "low below high."
+            f"{where} has the range {text!r}, which cannot be used. Write low..high "
+            "or low..high:log, with two numbers, the lower one first."
         )
     if log and first <= 0:
         raise ValueError(
-            f"{where} has the range {text!r}, which must be positive on a log scale. "
-            "Use a positive low end, or leave out :log."
+            f"{where} has the range {text!r}, which must be positive on a logarithmic "
+            "scale. Begin the range with a positive number, or leave out :log."
         )
     return SearchRange(first, last, log, kind is int)

@@ -120,8 +120,9 @@ class Endpoints:
         if kind not in CONTENT_TYPES or "content-encoding" in request.headers:
             raise RequestError(
                 415,
-                f"the content type must be {' or '.join(CONTENT_TYPES)}, and the body "
-                "must not be compressed.",
+                "the header Content-Type of the request must be "
+                f"{' or '.join(CONTENT_TYPES)}, and its body must not be compressed. "
+                "Send the rows as JSON or CSV.",
             )
         body = await read_body(request, self.limits.bytes)
         wants_csv = "text/csv" in request.headers.get("accept", "")
@@ -215,8 +216,8 @@ async def read_body(request: Request, most: int) -> bytes:
     if size > most:
         raise RequestError(
             413,
-            f"the body is larger than {most:,} bytes. Send fewer rows at a time, or "
-            "start the server with a larger --max-bytes.",
+            f"the body of the request is larger than {most:,} bytes. Send fewer rows "
+            "at a time, or start the server with a larger --max-bytes.",
         )
     return b"".join(parts)
 

@@ -66,8 +66,8 @@ def _read_json(body: bytes, most_rows: int, wanted: Collection[str]) -> Cells:
         raise RequestError(
             400,
             (
-                f"the body is not valid JSON: {summarise_error(error)}. Correct the "
-                "body."
+                "the body of the request is not valid JSON: "
+                f"{summarise_error(error)}. Correct the JSON text."
             ),
         ) from None
     if not isinstance(rows, list):
@@ -115,7 +115,8 @@ def _read_csv(
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise RequestError(
-            400, "the body is not UTF-8 text. Send it in that encoding."
+            400,
+            "the body of the request is not text in the encoding UTF-8. Send UTF-8.",
         ) from None
     names, *rows = list(_split_lines(text, separator, most_rows)) or [[]]
     names = [name.strip() for name in names]

@@ -104,8 +104,8 @@ class ServedModel:
         if model.schema.treatment.kind != "table":
             kind = KIND_NAMES[model.schema.treatment.kind]
             raise ValueError(
-                f"file {str(self.path)!r}: the model reads {kind}, but only models of "
-                "tables can be served. Use `cirm predict`."
+                f"file {str(self.path)!r}: the model was trained on {kind}, but only "
+                "models of tables can be served. Use `cirm predict` for this model."
             )
         if self.how.sets or not model.task.classes:
             calibrate_model(model, self.how.level)
