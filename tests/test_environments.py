@@ -271,7 +271,7 @@ def test_an_order_makes_its_stages(order, stages):
 
 @pytest.mark.parametrize("order", ["", "2", "2+2", "0+3", "3+0", "1+-1+3", "random"])
 def test_an_order_that_does_not_add_up_is_refused(order):
-    complaint = rf"^The order '{re.escape(order)}' does not match .*, 3\. Use joint"
+    complaint = rf"^The order '{re.escape(order)}' does not fit .*, 3\. Use joint"
     with pytest.raises(ValueError, match=complaint):
         Stream.from_order([environment(name) for name in "abc"], order)
 

@@ -104,7 +104,7 @@ def test_the_cohorts_of_the_guide_are_judged_rightly(
     judged = walked(monkeypatch, capsys, "evaluate", "gbsg.csv", *model)
     # 69.7 % after 73.4 and 76.6 %, only because relapses are more frequent there.
     assert judged["verdict"].startswith("No significant drop compared with the scores")
-    assert "at the class frequencies of the earlier environments" in judged["verdict"]
+    assert "at the class frequencies of the earlier places" in judged["verdict"]
     assert [one["score"] for one in judged["comparisons"]] == [
         "accuracy",
         "probability",

@@ -238,7 +238,7 @@ def scale(factor):
 
 WRONG = {
     "'value' has 258 values that are NaN or infinite, so": scale(float("nan")),
-    "'value' is float32 [1, 3], but float32 [1, 258] is expected": lambda t, n: (
+    "has the type float32 and the shape [1, 3], but must have": lambda t, n: (
         {name: values[:, :3] for name, values in t.items()},
         n,
     ),
@@ -470,7 +470,7 @@ def test_why_data_cannot_be_read_stays_at_the_site(tmp_path, capsys):
     reasons = [options["node 2"] for options in refused if "node 2" in options]
     printed = capsys.readouterr()
     assert [
-        reason.endswith("See the log of the site for the reason") for reason in reasons
+        reason.endswith("The reason is in the log of the site") for reason in reasons
     ] == [True]
     assert "patients" not in text + printed.out
     assert "patients" in printed.err

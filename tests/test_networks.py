@@ -382,7 +382,7 @@ def test_a_module_without_a_linear_head_is_refused(module):
         ({"sizes": (4, 2), "dropout": 1.0}, "at least 0 and less than 1, but is 1"),
         (
             {"sizes": (4, 2), "activation": "tanh"},
-            "one of elu, relu, linear; got 'tanh'",
+            "one of elu, relu, linear, but is 'tanh'",
         ),
     ],
 )

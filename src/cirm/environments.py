@@ -339,10 +339,11 @@ class Stream:
         sizes = [int(n) if n.isdecimal() else 0 for n in order.split("+")]
         if 0 in sizes or sum(sizes) != len(environments):
             raise ValueError(
-                f"The order {order!r} does not fit {len(environments)} environments. "
-                "Use joint (all at once), sequential (one after another), or the "
-                f"sizes of stages, which must add up to {len(environments)}: 2+1, for "
-                "example, trains on two environments at once and then on a third."
+                f"The order {order!r} does not fit the number of environments, "
+                f"{len(environments)}. Use joint (all at once), sequential (one after "
+                "another), or the sizes of stages, which must add up to "
+                f"{len(environments)}: 2+1, for example, trains on two environments "
+                "at once and then on a third."
             )
         remaining = iter(environments)
         return cls(tuple(tuple(next(remaining) for _ in range(n)) for n in sizes))

@@ -35,7 +35,7 @@ def test_adapt_writes_a_model_and_says_what_changed(cirm, fitted):
     assert "Learned anew for clinic-c" in printed
     assert "95 % interval" in printed
     assert "The first class is weighed anew." in printed
-    assert "What adapting gained when labelled environments arrived:" in printed
+    assert "What adapting gained on arrival at places with known targets:" in printed
     assert "At clinic-b, adapting would have gained 2 points." in printed
     assert "note: the target column 'outcome' was not used for adapting." in error
     assert "Wrote the adapted model to c.cirm" in error
@@ -63,7 +63,7 @@ def test_adapt_as_json_and_as_a_page(cirm, fitted):
     assert set(adaptation) >= {"verdict", "gains", "refusals", "notes", "time"}
     page = Path("page.html").read_text()
     assert "<h2>Adapted to clinic-c</h2>" in page
-    assert page.index("Adapted to clinic-c") < page.index("<h2>Environments</h2>")
+    assert page.index("Adapted to clinic-c") < page.index("<h2>Places</h2>")
     assert "class frequency" in page
     assert "without targets. The class frequencies changed." in page
 

@@ -32,7 +32,7 @@ def fit_table(cirm, tmp_path, monkeypatch):
 
 def test_an_ordinary_table_needs_no_note(fit_table):
     notes, _ = fit_table()
-    assert not any("first environment" in n or "column" in n for n in notes)
+    assert not any("first place" in n or "column" in n for n in notes)
 
 
 def test_a_target_with_as_many_classes_as_rows_is_doubted(fit_table):
@@ -43,7 +43,7 @@ def test_a_target_with_as_many_classes_as_rows_is_doubted(fit_table):
 
 def test_a_class_of_one_row_is_named(fit_table):
     notes, _ = fit_table(y=["no", "yes"] * 19 + ["no", "maybe"])
-    assert "only one row of the first environment has the class 'maybe'" in notes[0]
+    assert "only one row of the first place has the class 'maybe'" in notes[0]
 
 
 def test_a_cell_of_1e308_is_named(fit_table):

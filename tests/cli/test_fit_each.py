@@ -109,7 +109,7 @@ def test_a_model_of_many_is_the_model_that_fit_alone_writes(cirm, clinics, tmp_p
         ),
         (["--each", "."], "--each: the folder '.' has no data: no file in it ends in"),
         (["a.csv", "--each", "."], "so no other data can be given. Leave out either"),
-        (["--each-set", "epochs=1,2"], "--each-set: give the data as files, or a"),
+        (["--each-set", "epochs=1,2"], "--each-set: every model reads the data"),
         (
             ["a.csv", "--each-set", "epochs"],
             "cannot be read. Write the name of a setting",

@@ -39,7 +39,7 @@ def test_update_says_if_that_is_not_known(cirm, files, monkeypatch):
     monkeypatch.chdir(files)
     cirm(*FIT, "m.cirm", *QUICK)
     _, out, _ = cirm("update", "clinic-b.csv", "--model", "m.cirm")
-    assert "The scores in earlier environments after this update are not known" in out
+    assert "The scores at earlier places after this update are not known" in out
 
 
 def test_the_history_shows_environments_files_and_versions(cirm, updated):

@@ -179,14 +179,18 @@ def test_it_says_what_it_found(tmp_path):
         ({"y": Y}, {}, "there is no array X or x or inputs .* file are: y[.]"),
         ({"X": X}, {}, "there is no array y or .* file are: X[.]"),
         ({"X": X, "y": Y}, {"environment": "site"}, "no array site. .* are: X, y[.]"),
-        ({"X": X, "y": Y[:5]}, {}, r"its target array is \[5\] for 6 examples"),
-        ({"X": X, "y": Y, "env": Y[:2]}, {}, r"environment array is \[2\] for 6"),
+        ({"X": X, "y": Y[:5]}, {}, r"the target has the shape \[5\], but there are 6"),
+        (
+            {"X": X, "y": Y, "env": Y[:2]},
+            {},
+            r"the environment has the shape \[2\], but there are 6",
+        ),
         (
             {"X": X[:, 0], "y": Y},
             {},
             r"type float64 and the shape \[6\]. Save numbers of the shape \[n",
         ),
-        ({"X": X[:0], "y": Y[:0]}, {}, r"inputs are .* \[0, 2\]. .* one row"),
+        ({"X": X[:0], "y": Y[:0]}, {}, r"the shape \[0, 2\]. .* at least one"),
         (
             {"X": X.astype(str), "y": Y},
             {},
@@ -222,14 +226,14 @@ def test_it_says_what_it_found(tmp_path):
         (
             {"X": X, "y": np.full(6, 2**31, "u4").view("<U1")},
             {},
-            "'y': it cannot be read .its text contains the .* character 2147483648",
+            "'y': the array cannot be read .its text .* code point 2147483648",
         ),
-        ({"X": X, "y": Y}, {"test": "d"}, "no environment 'd' .* some of data"),
+        ({"X": X, "y": Y}, {"test": "d"}, "an environment 'd', .* more of data"),
         ({"X": X, "y": Y}, {"test": "data"}, "holds out every environment"),
         (
             {"X": X, "y": Y},
             {"gigabytes": 1e-7},
-            "GB of memory, but the limit is 1e-07. Raise",
+            "GB of memory, but the limit is 1e-07 GB. Raise",
         ),
     ],
 )
@@ -290,7 +294,7 @@ def test_a_header_that_promises_more_than_there_is_is_refused(tmp_path, shape):
         archive.writestr("X.npy", member(shape, bytes(96)))
         archive.writestr("y.npy", member((6,), bytes(48)))
     with pytest.raises(
-        ValueError, match=r"'X': .* bytes, but the file has only 224 bytes"
+        ValueError, match=r"'X': .* its 224 bytes are too few for the shape"
     ):
         Arrays(str(path)).draw_problem((0,))
 

@@ -228,8 +228,7 @@ def test_each_column_is_described_in_words():
     )
     assert TableEncoding.fit(frame).describe().splitlines() == [
         "a: number (mean 2, standard deviation 1)",
-        "b: ignored: constant in the first environment; with an indicator of missing "
-        "values",
+        "b: ignored: constant at the first place; with an indicator of missing values",
         "c: true or false",
         "d: category (2 values, and one for all others)",
     ]

@@ -70,7 +70,7 @@ def test_unseen_rows_are_thinned_out_evenly(folder):
     ("text", "message"),
     [
         ("1,2,3\n", "the table has 3 columns, but that of Covertype has 55"),
-        ("a" + ",1" * 54, "it is not a table of numbers"),
+        ("a" + ",1" * 54, "this is not a table of numbers"),
         ("0" + ",0" * 53 + ",1\n", "row 1 must have exactly one wilderness area"),
         ("0" + ",0" * 9 + ",1,0,0,0" + ",1" + ",0" * 39 + ",9\n", "row 1 must have"),
     ],

@@ -256,11 +256,11 @@ def changed(part: int, content: bytes) -> list[bytes]:
         (changed(0, FOUR[1]), "begins with 00 00 08 03"),
         (
             changed(2, FOUR[0]),
-            r"shape is \[12, 5, 5\], but that of tiny is \[6, 5, 5\]",
+            r"shape \[12, 5, 5\], but that of tiny has \[6, 5, 5\]",
         ),
         (
             changed(3, FOUR[3][:-1] + b"\x0a"),
-            "its labels are 1 to 10, but tiny has 0 to 9",
+            "labels in the file are 1 to 10, but those of tiny are 0",
         ),
         (
             changed(0, FOUR[0][:-1] + b"\x07"),

@@ -150,7 +150,7 @@ def test_a_path_that_is_no_folder_is_refused(tree):
 
 
 def test_a_tree_of_another_shape_is_refused(tree, tmp_path_factory):
-    refused(tmp_path_factory.mktemp("empty"), "it has no images. Put all")
+    refused(tmp_path_factory.mktemp("empty"), "the folder has no images. Put each")
     refused(tree / "a", "not sorted by environment and class. Put each image")
     (tree / "a" / "green").mkdir()
     refused(tree, r"green'\: the folder contains no images. Add")

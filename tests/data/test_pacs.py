@@ -86,7 +86,7 @@ def test_folders_without_domains_classes_or_readable_images_are_refused(tmp_path
         import_public_dataset("pacs", tmp_path / "empty")
     folder = write_pictures(tmp_path / "bad", domains=("photo",))
     (folder / "photo" / "dog" / "pic_0.png").write_bytes(b"no image")
-    with pytest.raises(ValueError, match=r"pic_0.png.*it cannot be read"):
+    with pytest.raises(ValueError, match=r"pic_0.png.*the image cannot be read"):
         import_public_dataset("pacs", folder)
     assert not list(get_cache_folder().iterdir())
 

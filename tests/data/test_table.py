@@ -284,13 +284,13 @@ GAP = r"file '.*', row 2: "
             GAP + "column 'a' .* 'x', .* --category a to treat",
         ),
         ("a,y\n5,0\n5,1\n", {}, "'clinics': no column besides the target can be used"),
-        ("y\n0\n1\n", {}, r"can be used \(there is no other column\)"),
+        ("y\n0\n1\n", {}, r"used for prediction \(there is no other column\)"),
         (
             "e,a,y\nm,1,0\n,2,1\n",
             {"environment": "e"},
             GAP + "column 'e' .* not the name of",
         ),
-        ("a,y\n1,0\n2,1\n", {"test": "z"}, "no environment 'z' .* some of clinics"),
+        ("a,y\n1,0\n2,1\n", {"test": "z"}, "an environment 'z', .* more of clinics"),
         ("a,y\n1,0\n2,1\n", {"test": "clinics"}, "holds out every environment. Leave"),
     ],
 )

@@ -160,7 +160,7 @@ def test_rows_of_several_environments_are_refused(reweigh, new):
         pd.concat(sites), "outcome", environment="site", learner=reweigh, settings=QUICK
     )
     mixed = new.assign(site=["c", "d"] * 300)
-    with pytest.raises(ValueError, match=r"2 environments \('c', 'd'\)"):
+    with pytest.raises(ValueError, match=r"2 places \('c', 'd'\)"):
         adapt(model, mixed)
     assert adapt(model, new.assign(site="c")).adaptation.name == "c"
 

@@ -151,16 +151,16 @@ def test_what_can_be_promised_depends_on_the_number_of_places(models):
     later = make_place(3)
     first = evaluate(fit(make_place(0), TARGET), later)["coverage"]
     assert first["places"] == 0
-    assert "not been scored on arrival at a new environment" in first["guarantee"]
+    assert "not been scored on arrival at a new place" in first["guarantee"]
     second = evaluate(models["values"], later)["coverage"]
     assert second["places"] == 2
-    assert "scores on arrival at 2 new environments" in second["guarantee"]
+    assert "scores on arrival at 2 new places" in second["guarantee"]
     assert (
-        "scores on arrival at 18 environments, this assumption is not needed"
+        "scores on arrival at 18 places, this assumption is not needed"
         in second["guarantee"]
     )
     many = evaluate(models["values"], later, level=0.5)["coverage"]
-    assert "At least 50 % on average over new environments" in many["guarantee"]
+    assert "At least 50 % on average over new places" in many["guarantee"]
 
 
 def test_with_many_places_the_threshold_is_the_hierarchical_conformal_one(models):
@@ -332,7 +332,7 @@ def test_the_commands_say_what_the_sets_promise_and_what_was_left_out(
         "--level", "0.8", "--abstain", "0.15",
     )  # fmt: skip
     assert status == 0
-    assert "Coverage of the sets: about 80 % on average over new environments" in said
+    assert "Coverage of the sets: about 80 % on average over new places" in said
     shown = pd.read_csv(out)
     count = int(shown["prediction"].isna().sum())
     assert f"Abstained from {count} of 200 rows" in said

@@ -114,7 +114,7 @@ def test_a_place_far_away_is_said(clinic, quick):
     later = clinic(200, 0.9, 1)
     later["age"] += 300
     notes = update(model, later).history[1].notes
-    far = "column 'age' is far from the data of the first environment"
+    far = "column 'age' is far from the data of the first place"
     assert [far in note for note in notes].count(True) == 1
     assert any("is far" in text for text in evaluate(model, later)["notes"])
 
@@ -346,7 +346,7 @@ def test_a_column_whose_meaning_changes_is_named_after_the_second_place(clinic):
     model = fit(clinic(1000, 0.95, 0), "outcome")
     first = describe_model(model)["explanation"]
     assert first["unstable"] == []
-    assert "One environment cannot show" in first["verdict"]
+    assert "One place cannot show" in first["verdict"]
     later = describe_model(update(model, clinic(1000, 0.6, 1)))["explanation"]
     assert [entry["feature"] for entry in later["unstable"]] == ["scanner"]
     assert "`scanner` means something different" in later["verdict"]
@@ -412,7 +412,7 @@ def test_rows_that_were_learned_are_known_again(files, quick):
     model = fit(files / "clinic-a.csv", "outcome", settings=quick)
     (note,) = evaluate(model, files / "clinic-a.csv")["notes"]
     assert note.startswith(
-        "environment 'clinic-a': the model was trained on these rows"
+        "place 'clinic-a': the model was already trained on these rows"
     )
     assert evaluate(model, files / "clinic-b.csv")["notes"] == []
     part = pd.read_csv(files / "clinic-a.csv").iloc[1:]
@@ -426,7 +426,7 @@ def test_a_setting_or_wish_without_sense_is_refused(clinic):
         match=r"held-out is 2 .* Give a fraction of the rows from 0 to 0.5",
     ):
         fit(frame, "outcome", held_out=2)
-    with pytest.raises(ValueError, match=r"^The order .* does not match"):
+    with pytest.raises(ValueError, match=r"^The order .* does not fit"):
         fit(frame, "outcome", order="3", settings=FEW)
     with pytest.raises(
         ValueError, match=r"data: int cannot be read\. Give a file, a folder"

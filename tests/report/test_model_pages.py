@@ -91,8 +91,8 @@ def test_figures_come_before_tables_and_internals_are_folded(cirm, model):
     assert list_headings(page) == [
         "What the predictions rely on",
         "Scores by place",
-        "What differs between environments",
-        "Environments",
+        "What differs between places",
+        "Places",
         "Details",
     ]
     folded = "".join(re.findall("<details>.*?</details>", page, re.S))
@@ -207,7 +207,7 @@ def test_a_model_of_arrays_has_no_columns_and_a_page(cirm, tmp_path, monkeypatch
     assert cirm("inspect", "m.cirm", "--report", "page.html")[0] == 0
     page = Path("page.html").read_text()
     assert read_lead(page).startswith("A classification model for target, trained by")
-    assert list_headings(page) == ["Scores by place", "Environments", "Details"]
+    assert list_headings(page) == ["Scores by place", "Places", "Details"]
 
 
 def describe(importance, unstable=(), effects=(), verdict=""):

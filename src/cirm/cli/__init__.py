@@ -49,17 +49,17 @@ COMMANDS = {
     "fit": CommandEntry(
         "fit_model",
         MODELS,
-        "Train a model on data of one or more environments and write it to a file.",
+        "Train a model on data of one or more places and write it to a file.",
     ),
     "update": CommandEntry(
         "fit:update_model",
         MODELS,
-        "Continue training a model on new environments; earlier data are not needed.",
+        "Continue training a model on new places; earlier data are not needed.",
     ),
     "adapt": CommandEntry(
         "adapt_model",
         MODELS,
-        "Adapt a model to a new environment, from rows whose targets are not known.",
+        "Adapt a model to a new place, from rows whose targets are not known.",
     ),
     "predict": CommandEntry(
         "predict_rows_of_files",
@@ -77,7 +77,7 @@ COMMANDS = {
     "inspect": CommandEntry(
         "inspect_model",
         MODELS,
-        "Show a model's environments, scores, stored data and important columns.",
+        "Show a model's places, scores, stored data and important columns.",
     ),
     "diff": CommandEntry(
         "diff_models",

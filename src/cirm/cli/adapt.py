@@ -33,9 +33,9 @@ def adapt_model(
     data: Annotated[
         Path,
         typer.Argument(
-            help="Rows of the new environment: a CSV, TSV, Parquet or NPZ file, a "
-            "folder of images, or - for CSV from standard input. Targets are not "
-            "needed, and are not used.",
+            help="Rows of the new place: a CSV, TSV, Parquet or NPZ file, a folder of "
+            "images, or - for CSV from standard input. Targets are not needed, "
+            "and are not used.",
             show_default=False,
         ),
     ],
@@ -91,5 +91,5 @@ def adapt_model(
     print_json_and_page_path(content, as_json, report)
     print_to_stderr(
         f"Wrote the adapted model to {out}",
-        f"Next: `cirm predict {data} --model {out}` predicts rows of this environment.",
+        f"Next: `cirm predict {data} --model {out}` predicts rows of this place.",
     )

@@ -37,8 +37,9 @@ def measure_learner_speed(
         Path | None,
         typer.Option(
             metavar="PYTHON",
-            help="Python interpreter of an environment with avalanche-lib, quadprog "
-            "and causalicp installed, to compare cirm with these packages.",
+            help="Python interpreter of a virtual environment that has avalanche-lib, "
+            "quadprog and causalicp installed, to compare cirm with these "
+            "packages.",
             show_default=False,
         ),
     ] = None,

@@ -52,9 +52,9 @@ def run_board(
         list[str] | None,
         typer.Option(
             metavar="FOLDER:TARGET",
-            help="Also a table of your own: a folder with one file for each place, in "
-            "the order of their names and the last one unseen, and the column "
-            "to predict; can be given several times.",
+            help="Also a table of your own, given as FOLDER:COLUMN: a folder with one "
+            "file for each place, of which the last by name is unseen, and the "
+            "column to predict; can be given several times.",
             show_default=False,
         ),
     ] = None,
@@ -63,7 +63,7 @@ def run_board(
         typer.Option(
             metavar="N",
             min=0,
-            help="Number of seeds of the chosen settings; 0 means 5.",
+            help="Number of seeds to run the chosen settings with; 0 means 5.",
         ),
     ] = 0,
     trials: Annotated[
@@ -107,7 +107,7 @@ def run_board(
         for name in column or []:
             if name not in names:
                 raise ValueError(
-                    f"--column: there is no column {name!r}. Use one of "
+                    f"--column: the board has no column {name!r}. Use one of "
                     f"{', '.join(names)}."
                 )
         chosen = [one for one in columns if not column or one.name in column]
@@ -139,8 +139,9 @@ def run_board_plan(
         print_to_stderr(f"Left out, {title}: {reason}")
     if not plan.tasks:
         raise ValueError(
-            "The board is empty: no chosen learner runs on the data that are there. "
-            "Choose other columns, or get their data."
+            "The board is empty: none of the chosen learners runs on data that are "
+            "installed. Choose other columns with --column, or get their data with "
+            "`cirm data fetch`."
         )
     options.create_result_folder(folder)
     restore_archived_jobs(folder)

@@ -61,7 +61,7 @@ def list_difference_rows(content: Mapping[str, Any]) -> list[list[str]]:
     environments, unstable = content["environments"], content["unstable"]
     if environments["first"] or environments["second"]:
         both = [", ".join(environments[name]) for name in ("first", "second")]
-        rows.append(["environments that only this model has learned from", *both])
+        rows.append(["places that only this model has learned from", *both])
     if unstable["first"] or unstable["second"]:
         both = [", ".join(unstable[name]) for name in ("first", "second")]
         rows.append(["columns that only this model calls unstable", *both])

@@ -93,15 +93,15 @@ def fit_model(
     held_out: Annotated[
         float,
         typer.Option(
-            help="Fraction of the rows of each environment, from 0 to 0.5, that is "
-            "held out from training to score the model."
+            help="Fraction of the rows of each place, from 0 to 0.5, that is held out "
+            "from training to score the model."
         ),
     ] = 0.1,
     classes: Annotated[
         str,
         typer.Option(
             help="All classes, separated by commas, including those that first occur "
-            "in later environments. Example: well,ill,unknown.",
+            "at later places. Example: well,ill,unknown.",
             show_default="the classes in the data",
         ),
     ] = "",
@@ -128,25 +128,25 @@ def fit_model(
     unstable: Annotated[
         list[str] | None,
         typer.Option(
-            help="Column that you know to mean something different in each "
-            "environment; can be given several times.",
+            help="Column that you know to mean something different at each place; can "
+            "be given several times.",
             show_default=False,
         ),
     ] = None,
     stable: Annotated[
         list[str] | None,
         typer.Option(
-            help="Column that you know to mean the same in all environments; can be "
-            "given several times.",
+            help="Column that you know to mean the same at all places; can be given "
+            "several times.",
             show_default=False,
         ),
     ] = None,
     trust: Annotated[
         str,
         typer.Option(
-            help="How to use unstable columns in an unknown environment: invariant "
-            "(not at all), interval (by their mean effect, if the environments "
-            "seen so far agree), or average (always by their mean effect).",
+            help="How to use unstable columns at an unknown place: invariant (not at "
+            "all), interval (by their mean effect, if the places seen so far "
+            "agree), or average (always by their mean effect).",
             show_default="invariant, if the learner has this setting",
         ),
     ] = "",
@@ -327,7 +327,7 @@ def update_model(
         bool,
         typer.Option(
             "--again",
-            help="Learn from rows even if the model has learned from them before.",
+            help="Train on the rows even if the model was already trained on them.",
         ),
     ] = False,
     out: Annotated[

@@ -23,8 +23,8 @@ def inspect_model(
         bool,
         typer.Option(
             "--history",
-            help="Show only the history: environments with their scores and files, and "
-            "the earlier versions that `cirm rollback` can return to.",
+            help="Show only the history: places with their scores and files, and the "
+            "earlier versions that `cirm rollback` can return to.",
         ),
     ] = False,
     learner: ModelLearner = None,

@@ -44,7 +44,7 @@ def print_training_result(
     print_notes_once(content["history"][-1]["notes"])
     if is_first:
         typer.echo(describe_prediction_target(content, is_task_detected))
-        print_column_treatments("Columns, as defined by the first environment", content)
+        print_column_treatments("Columns, as defined by the first place", content)
     last = content["history"][-1]["stage"]
     print_environment_scores([e for e in content["history"] if e["stage"] == last])
     print_decisions(content)

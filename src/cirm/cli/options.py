@@ -27,7 +27,7 @@ STANDARD = Path("-")  # standard input, or standard output
 
 DATA_ARGUMENT = typer.Argument(
     help="CSV, TSV, Parquet or NPZ files, folders of images, or - for CSV from "
-    "standard input. Each is one environment unless --environment is given.",
+    "standard input. Each is one place unless --environment is given.",
     show_default=False,
 )
 DataFiles = Annotated[list[Path], DATA_ARGUMENT]
@@ -45,8 +45,9 @@ ModelArgument = Annotated[
 EnvironmentColumn = Annotated[
     str,
     typer.Option(
-        help="Column that names the environment (site) of each row.",
-        show_default="one environment per file",
+        help="Column that names the place of each row, such as a hospital, a machine "
+        "or a year.",
+        show_default="one place per file",
     ),
 ]
 TimeColumn = Annotated[
@@ -54,8 +55,8 @@ TimeColumn = Annotated[
     typer.Option(
         "--time",
         metavar="COLUMN",
-        help="Column of dates, instead of --environment: each period is an "
-        "environment, in order of time.",
+        help="Column of dates, instead of --environment: each period counts as a "
+        "place, in order of time.",
         show_default="no periods; after `cirm fit --time`, the same column",
     ),
 ]
@@ -88,16 +89,17 @@ ReportFile = Annotated[
 FitOrder = Annotated[
     str,
     typer.Option(
-        help="How the environments of this command are learned: joint (all at once), "
-        "sequential (one after another), or stage sizes such as 2+1.",
+        help="How the model learns from the places given here: joint (all at once), "
+        "sequential (one after another), or the sizes of stages, such as 2+1 "
+        "(two at once, then a third).",
     ),
 ]
 AcceptUnits = Annotated[
     bool,
     typer.Option(
         "--accept-units",
-        help="Use a column even if its values seem to be in a different unit than "
-        "before.",
+        help="Use a column as it is even if its values seem to be in a different unit "
+        "than at the first place.",
     ),
 ]
 TaskKind = Annotated[
@@ -127,24 +129,24 @@ PredictionSets = Annotated[
     bool,
     typer.Option(
         "--sets",
-        help="Add a column named set with the prediction set of each row: the "
-        "classes that are plausible in a new environment, separated by |.",
+        help="Add a column named set with the prediction set of each row: the classes "
+        "that are plausible at a new place, separated by |.",
     ),
 ]
 Level = Annotated[
     float,
     typer.Option(
-        help="Coverage that prediction sets and intervals should have in a new "
-        "environment, from 0.5 to 0.99.",
+        help="Coverage that prediction sets and intervals should have at a new place, "
+        "from 0.5 to 0.99.",
     ),
 ]
 Abstain = Annotated[
     float | None,
     typer.Option(
         metavar="RATE",
-        help="Leave out the least certain predictions, so that in a new environment "
-        "at most this fraction of the remaining ones is expected to be wrong, "
-        "for example 0.1.",
+        help="Leave the least certain predictions empty, so that at a new place at "
+        "most this fraction of the others is expected to be wrong, for example "
+        "0.1.",
         show_default="predict every row",
     ),
 ]
@@ -165,8 +167,9 @@ KeyFile = Annotated[
     Path | None,
     typer.Option(
         "--key",
-        help="File with a secret of 16 bytes or more. Model files are signed with it "
-        "when written, and rejected without this signature when read.",
+        help="File with a secret key of 16 bytes or more. Model files are signed with "
+        "this key when they are written, and a file that was not signed with it "
+        "is rejected when it is read.",
         show_default=False,
     ),
 ]
@@ -175,7 +178,7 @@ ModelLearner = Annotated[
     typer.Option(
         "--learner",
         help="Learner that trained the model, as package.module:Class. Only needed if "
-        "it is neither built in nor offered by an installed package.",
+        "the learner is neither built in nor offered by an installed package.",
         show_default="as stored in the model file",
     ),
 ]
@@ -188,7 +191,7 @@ ModelEncoder = Annotated[
     typer.Option(
         "--encoder",
         help=f"Frozen encoder that the model was fitted with: {ENCODERS}. Only needed "
-        "if it is one of your own.",
+        "if the encoder is one of your own.",
         show_default="as stored in the model file",
     ),
 ]
@@ -221,7 +224,8 @@ RunOrder = Annotated[
     str,
     typer.Option(
         help="How training environments arrive: sequential (one after another), joint "
-        "(all at once), or stage sizes such as 2+1.",
+        "(all at once), or the sizes of stages, such as 2+1 (two at once, then a "
+        "third).",
     ),
 ]
 LEARNER_HELP = (
@@ -307,8 +311,8 @@ def parse_class_weight(text: str) -> str | dict[str, float]:
             weights[name] = float(value)
         except ValueError:
             raise ValueError(
-                f"--class-weight: {part.strip()!r} cannot be read. Write a class and "
-                "its weight, such as yes=5."
+                f"--class-weight: {part.strip()!r} cannot be read. Write each class "
+                "and its weight as a number, such as yes=5,no=1."
             ) from None
     return weights
 
@@ -352,7 +356,7 @@ def open_standard_input(data: Sequence[Path]) -> list[Any]:
     from cirm.data.standard_input import StandardInput
 
     if data.count(STANDARD) > 1:
-        raise ValueError("data: standard input (-) is given twice. Give it once.")
+        raise ValueError("data: standard input (-) is given twice. Give - only once.")
     return [StandardInput() if path == STANDARD else path for path in data]
 
 
@@ -363,8 +367,8 @@ def create_result_folder(path: Path) -> None:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise ValueError(
-            f"--out: the folder {str(path)!r} cannot be created: {reason}. Choose "
-            "another folder."
+            f"--out: the folder {str(path)!r} for the results cannot be created: "
+            f"{reason}. Choose another folder."
         ) from None
     if any((path / name).exists() for name in RUN_TRACES):
         return  # results of an earlier run, which this one continues
@@ -390,13 +394,13 @@ def parse_dataset_options(arguments: list[str], command: str) -> dict[str, str]:
         name, equals, value = rest.pop(0).partition("=")
         if not name.startswith("--"):
             raise ValueError(
-                f"{command}: unexpected argument {name!r}. Settings of the data set "
-                "are given as --name value."
+                f"{command}: unexpected argument {name!r}. Give settings of the data "
+                "set as --name value, for example --examples 500."
             )
         if not (equals or rest):
             raise ValueError(
-                f"{command}: {name} has no value. Settings of the data set are given "
-                "as --name value."
+                f"{command}: {name} has no value. Give settings of the data set as "
+                "--name value, for example --examples 500."
             )
         options[name[2:].replace("-", "_")] = value if equals else rest.pop(0)
     return options

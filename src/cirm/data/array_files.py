@@ -101,8 +101,8 @@ def _read_array_from_npz(
         size = math.prod(shape) * dtype.itemsize
         if min(shape, default=1) < 0 or size > member.file_size:
             raise ValueError(
-                f"its shape {list(shape)} needs {size:,} bytes, but the file has only "
-                f"{member.file_size:,} bytes for it"
+                f"its {member.file_size:,} bytes are too few for the shape "
+                f"{list(shape)}"
             )
         with archive.open(member) as file:
             array: AnyArray = npy.read_array(file, allow_pickle=False)

@@ -214,7 +214,7 @@ class ColumnEncoding:
             values,
             ~np.isfinite(scaled),
             f"which is too large (mean {self.centre:.4g}, standard deviation "
-            f"{self.scale:.4g} in the first environment)",
+            f"{self.scale:.4g} at the first place)",
             "Check its unit, or leave the cell empty.",
         )
         return scaled
@@ -234,7 +234,7 @@ class ColumnEncoding:
             f"others{hashed})",
             "text": f"text ({self.encoder or 'hashed words and pairs of words'}, "
             f"{len(self.features) - self.missing} features)",
-            "constant": "ignored: constant in the first environment",
+            "constant": "ignored: constant at the first place",
             "identifier": "ignored: looks like an identifier (`cirm fit --category "
             f"{self.name}` keeps it)",
         }[self.kind]

@@ -208,9 +208,9 @@ def _decompress_gzip(data: bytes, axes: int, where: str) -> bytearray:
             "again."
         ) from None
     if len(content) != expected:
-        length = "more" if len(content) > expected else f"{len(content)} bytes"
+        length = "more" if len(content) > expected else f"only {len(content):,}"
         raise ValueError(
-            f"{where}: the unpacked file has {length:,} bytes, but its header says "
+            f"{where}: the unpacked file has {length} bytes, but its header says "
             f"{expected:,}. Download the file again."
         )
     return content

@@ -311,6 +311,6 @@ def move_files_into_cache(image_set: ImageSet, contents: Contents, work: Path) -
 
 def _build_cache_error(folder: Path, error: OSError) -> ValueError:
     return ValueError(
-        f"cache: {folder} cannot be written ({error.strerror}). Set CIRM_DATA to "
-        "another folder."
+        f"cache: the folder {folder} cannot be written ({error.strerror}). Set the "
+        "environment variable CIRM_DATA to another folder."
     )

@@ -70,10 +70,10 @@ class Pacs(PublicDataset):
         environment="kind of picture: photo, art_painting, cartoon or sketch",
         rows={"photo": 1670, "art_painting": 2048, "cartoon": 2344, "sketch": 3929},
         advice=(
-            "Its authors offer it on Google Drive, from which it cannot be downloaded "
-            "by a program: follow the link of PACS on https://domaingeneralization."
-            "github.io, and unpack the folders photo, art_painting, cartoon and sketch "
-            "into a folder."
+            "The authors of PACS offer it on Google Drive, from which no program can "
+            "download it: follow the link of PACS on "
+            "https://domaingeneralization.github.io, and unpack the folders photo, "
+            "art_painting, cartoon and sketch into a folder."
         ),
     )
 

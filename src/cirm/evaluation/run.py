@@ -305,6 +305,6 @@ def _explain_divergence(
     message, lost = error.args
     which = ", ".join(str(seeds[row]) for row in lost)
     return (
-        f"learner {label}, stage {stage}: {message} (seeds {which}). "
-        "Try a smaller rate or penalty."
+        f"learner {label}, stage {stage}: {message} (seeds {which}). Use a smaller "
+        "learning rate (--set rate=...) or a smaller penalty."
     )

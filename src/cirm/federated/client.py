@@ -129,8 +129,8 @@ def _run_site_method(
     except OSError as error:
         _log_error(error)
         reason = (
-            "site: the folder of the site cannot be used. See the log of the "
-            "site for the reason"
+            "site: the folder of the site cannot be used. The reason is in the log "
+            "of the site; correct the folder there"
         )
         return _build_reply(message, {}, {"reason": reason})
     except StageNotStartedError as error:

@@ -192,8 +192,8 @@ class SiteConnection:
                     "own name"
                 )
         except (ValueError, KeyError, TypeError) as error:
-            exchange.refused[f"node {node}"] = f"it cannot join: {error}"
-            self.log(f"refused node {node}: {exchange.refused[f'node {node}']}")
+            exchange.refused[f"node {node}"] = f"the site cannot join: {error}"
+            self.log(f"refused site at node {node}: {exchange.refused[f'node {node}']}")
             return
         self.open_requests.pop(name, None)
         self.nodes[name], self.sites[name] = node, site

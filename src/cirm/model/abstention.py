@@ -158,15 +158,15 @@ def describe_abstention(abstention: Abstention, abstained: int, rows: int) -> st
         return (
             f"Abstained from all {rows:,} rows: at no confidence are at most "
             f"{100 * abstention.rate:.3g} % of the predictions expected to be wrong "
-            "at a new environment. Allow a larger error rate with --abstain"
+            "at a new place. Allow a larger error rate with --abstain"
         )
-    basis = f"the scores on arrival at {abstention.places} new environments"
+    basis = f"the scores on arrival at {abstention.places} new places"
     if abstention.places == 1:
-        basis = "the scores on arrival at one new environment"
+        basis = "the scores on arrival at one new place"
     if not abstention.places:
         basis = (
-            "held-out rows, because the model has not been scored on arrival at "
-            "a new environment"
+            "held-out rows, because the model has not been scored on arrival at a "
+            "new place"
         )
     least = f"Abstained from {share}"
     if abstention.confidence > 0:
@@ -175,5 +175,5 @@ def describe_abstention(abstention: Abstention, abstained: int, rows: int) -> st
         )
     return (
         f"{least}. Of the other predictions {100 * abstention.expected:.1f} % are "
-        f"expected to be wrong at a new environment (estimated from {basis})"
+        f"expected to be wrong at a new place (estimated from {basis})"
     )

@@ -178,7 +178,7 @@ def _find_columns_in_other_units(pair: TablePair) -> list[dict[str, Any]]:
         {
             "column": change.column,
             "certain": change.is_certain,
-            "sentence": change.text.replace("the first environment", "the first table"),
+            "sentence": change.text.replace("at the first place", "in the first table"),
         }
         for change in changes
     ]

@@ -150,7 +150,7 @@ def _find_obstacle(targets: tuple[Tensor, Tensor], task: Task, features: int) ->
 
 def _name_tables_and_class(sentence: str, classes: Sequence[str]) -> str:
     """Replace the learner's general words by the two tables and the class."""
-    sentence = sentence.replace("environments seen", "two tables")
+    sentence = sentence.replace("at the places seen", "in the two tables")
     if len(classes) == 2:
         sentence = sentence.replace("odds of the outcome", f"odds of `{classes[1]}`")
     return sentence

@@ -243,7 +243,7 @@ def _compare_accuracies(
     found = _compare_values("accuracy", "", new, combine_estimates(olds), 100.0)
     if abs(new.value - plain.value) < 0.0005:
         return [found]
-    note = f"{found.value:.1f} % at the class frequencies of the earlier environments"
+    note = f"{found.value:.1f} % at the class frequencies of the earlier places"
     return [replace(found, value=100 * plain.value, note=note)]
 
 

@@ -288,21 +288,21 @@ def _describe_guarantee(level: float, count: int, is_guaranteed: bool) -> str:
     needed = int(np.ceil(2 * level / (1 - level) - 1e-9))
     if not count:
         return (
-            "The model has not been scored on arrival at a new environment, so the "
+            "The model has not been scored on arrival at a new place, so the "
             f"{percent} were estimated from held-out rows, with a margin for usual "
-            "differences between environments. This is no guarantee; update the "
-            "model with another environment to measure the differences"
+            "differences between places. This is no guarantee; update the model with "
+            "rows of another place to measure the differences"
         )
-    seen = f"{count} new environment{'s' * (count > 1)}"
+    seen = f"{count} new place{'s' * (count > 1)}"
     if is_guaranteed:
         return (
-            f"At least {percent} on average over new environments, whatever their "
+            f"At least {percent} on average over new places, whatever their "
             "distributions, if they come in no particular order (conformal "
             f"prediction from the scores on arrival at {seen})"
         )
     return (
-        f"About {percent} on average over new environments, provided that these "
-        "differ no more than those seen so far (random-effects model of the scores on "
-        f"arrival at {seen}). With scores on arrival at {needed} environments, this "
-        "assumption is not needed"
+        f"About {percent} on average over new places, provided that these differ no "
+        "more than those seen so far (random-effects model of the scores on arrival "
+        f"at {seen}). With scores on arrival at {needed} places, this assumption is "
+        "not needed"
     )

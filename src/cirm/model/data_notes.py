@@ -44,8 +44,8 @@ def _list_class_notes(draft: SchemaDraft) -> list[str]:
     if not single:
         return []
     return [
-        f"only one row of the first environment has the class "
-        f"{join_column_names(single)}, too few to learn or to score it."
+        f"only one row of the first place has the class {join_column_names(single)}, "
+        "too few to learn or to score it."
     ]
 
 
@@ -67,8 +67,9 @@ def _list_huge_value_notes(draft: SchemaDraft) -> list[str]:
         if largest > HUGE * max(1.0, usual):
             notes.append(
                 f"column {column.name!r} has a value of {largest:.3g}, while 95 % of "
-                f"its values are at most {usual:.3g} in absolute value. It decides "
-                "the scale of the whole column. Check it, or leave the cell empty."
+                f"its values are at most {usual:.3g} in absolute value. This value "
+                "alone decides how the whole column is scaled. Check it, or leave "
+                "the cell empty."
             )
     return notes
 

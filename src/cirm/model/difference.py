@@ -200,8 +200,8 @@ def _write_answer(differences: Content) -> str:
         "is continued by": "The second model is an earlier version of the first, "
         f"without {fewer or repeated}.",
         "branches from": (
-            "The models share their first environments and were then "
-            "trained on different ones."
+            "The models share their first places and were then trained on different "
+            "ones."
         ),
         "unrelated to": "The models have no training in common.",
     }

@@ -226,7 +226,7 @@ def _warn_of_training_rows(
         digest = hash_inputs_and_targets([(inputs[rows], targets.numpy()[rows])])
         if entry := history.get(digest):
             notes.append(
-                f"environment {name!r}: the model was trained on these rows on "
+                f"place {name!r}: the model was already trained on these rows on "
                 f"{entry.time[:10]}, so these scores are too optimistic for new "
                 "places."
             )

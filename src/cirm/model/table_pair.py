@@ -86,7 +86,10 @@ def read_table_pair(
     columns += [target] if target else []
     shared = _measure_shared_rows([frame[columns] for frame in frames])
     if MANY_SHARED <= shared < 1:
-        text = f"{100 * shared:.0f} % of the rows of {names[1]} are also in {names[0]}."
+        text = (
+            f"{100 * shared:.0f} % of the rows of {names[1]} are also in {names[0]}, "
+            "so the tables are not independent."
+        )
         notes.append(text)
     if (fewest := min(map(len, frames))) < FEW_ROWS:
         notes.append(f"with {fewest} rows, only large changes can be detected.")

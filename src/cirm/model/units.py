@@ -179,7 +179,7 @@ def _describe_unit_change(
     factor = f"multiplied by {conversion.factor:.4g}"
     offset = f" and moved by {conversion.offset:.4g}" if conversion.offset else ""
     return (
-        f"column {column.name!r} seems to be in a different unit than in the first "
-        f"environment: its quartiles are {is_now}, but they were {was}. This looks "
-        f"like a conversion: {factor}{offset} ({conversion.units})"
+        f"column {column.name!r} seems to be in a different unit than at the first "
+        f"place: its quartiles are {is_now}, but they were {was}. This looks like a "
+        f"conversion: {factor}{offset} ({conversion.units})"
     )

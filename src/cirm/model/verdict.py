@@ -273,8 +273,8 @@ def collect_expectation(model: Model, positives: float) -> ExpectedScores:
         where = f"on held-out rows of {_join_entry_names(entries)}"
         past, caution = _drop_other_thresholds(model, entries, past)
         caution += (
-            ". No scores on the arrival of a new environment are stored, and those "
-            "on held-out rows of known environments are too optimistic"
+            ". The model stores no scores on arrival at a new place, and those on "
+            "held-out rows of known places are too optimistic"
         )
         return ExpectedScores(past, where, caution=caution)
     past = [

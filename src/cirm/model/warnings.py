@@ -47,8 +47,8 @@ def find_leaking_columns(draft: SchemaDraft) -> list[str]:
     ]
     return [
         f"column {name!r} alone determines the target in every row of the first "
-        f"environment. If it was derived from the target, exclude it (--ignore {name}, "
-        f"in Python ignore=[{name!r}])."
+        f"place. If it was derived from the target, exclude it (--ignore {name}, in "
+        f"Python ignore=[{name!r}])."
         for name in names
     ]
 
@@ -141,10 +141,10 @@ def list_unusual_value_warnings(
         elif len(values) >= FEWEST_ROWS and abs(float(values.mean())) > FAR_MEAN:
             mean = column.centre + column.scale * float(values.mean())
             shifted.append(
-                f"column {column.name!r} is far from the data of the first "
-                f"environment: its mean is {mean:.4g}, but was {column.centre:.4g} "
-                f"with a standard deviation of {column.scale:.4g}. Predictions may be "
-                "poor. Check the values of this column."
+                f"column {column.name!r} is far from the data of the first place: its "
+                f"mean is {mean:.4g}, but was {column.centre:.4g} with a standard "
+                f"deviation of {column.scale:.4g}. Predictions may be poor. Check the "
+                "values of this column."
             )
     return shifted + empty + _list_new_category_warnings(schema, inputs)
 
@@ -162,9 +162,9 @@ def _list_new_category_warnings(
             if fraction >= NEW_CATEGORIES:
                 warnings.append(
                     f"column {column.name!r}: {100 * fraction:.0f} % of the rows have "
-                    "categories that the model does not know. They are all treated "
-                    "as one category, 'other'. Check their spelling, or update the "
-                    "model with rows that contain them."
+                    "categories that the model does not know. All of these are "
+                    "treated as one category, 'other'. Check their spelling, or "
+                    "update the model with rows that contain them."
                 )
         start += len(column.features)
     return warnings

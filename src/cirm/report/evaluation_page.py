@@ -181,9 +181,9 @@ def _build_expected_scores_section(content: Content) -> Section:
             score = next(value for key, value in entry.items() if key not in others)
             count, number = f"{entry['rows']:,}", format_score(score)
             rows.append([entry["environment"], words[kind], count, number])
-    names = ("training environment", "measured", "rows", "score")
+    names = ("place", "measured", "rows", "score")
     return Section(
-        "Scores in the training environments",
+        "Scores at the places that the model learned from",
         [
             Table("Scores", names, rows, row_headings=2)
             if rows

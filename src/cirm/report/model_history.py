@@ -33,7 +33,7 @@ def build_history_table(history: Sequence[Content]) -> Table:
     ]
     columns: list[Column | str] = [
         Column("stage"),
-        Column("environment"),
+        Column("place"),
         Column("learned on"),
         "rows",
         f"{metric} on arrival",
@@ -56,7 +56,7 @@ def build_versions_table(versions: Sequence[Content]) -> Table:
         ]
         for version in versions
     ]
-    headings = ("version", "learned on", "environments", "adapted to")
+    headings = ("version", "learned on", "places", "adapted to")
     columns: list[Column | str] = [*map(Column, headings), "size"]
     return Table("Earlier versions, kept in the file", columns, rows)
 
@@ -66,8 +66,8 @@ def describe_past_scores(entry: Content) -> str:
     past = entry["past"]
     if not past:
         return (
-            "The scores in earlier environments after this update are not known, "
-            "because the model stores no data of them."
+            "The scores at earlier places after this update are not known, because "
+            "the model stores no data of them."
         )
     if _choose_metric(entry) == "accuracy":
         before, after = (f"{past[name]:.1f} %" for name in ("before", "after"))
@@ -79,7 +79,7 @@ def describe_past_scores(entry: Content) -> str:
     stored = f"on {rows} stored rows"
     estimated = f"estimated from stored moments of {rows} rows"
     return (
-        f"Earlier environments: {name} {before} before this update, {after} now "
+        f"Earlier places: {name} {before} before this update, {after} now "
         f"({stored if past['stored'] else estimated})."
     )
 

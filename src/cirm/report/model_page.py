@@ -43,7 +43,7 @@ LEGEND: dict[MarkKind, str] = {
 def build_model_page(content: Content, command: str = "") -> str:
     """Build the page of a model, from what `cirm inspect --json` prints."""
     history = content["history"]
-    count = f"{len(history)} environment{'s' if len(history) > 1 else ''}"
+    count = f"{len(history)} place{'s' if len(history) > 1 else ''}"
     about = (
         f"A {content['task']} model for {content['target']}, trained by "
         f"{content['learner']} on {count}; last updated on {history[-1]['time'][:10]}."
@@ -93,7 +93,7 @@ def _render_main_facts(content: Content) -> Markup:
     history = content["history"]
     metric = _get_main_metric(content)
     facts = [
-        (f"{len(history)}", "environments"),
+        (f"{len(history)}", "places"),
         (f"{sum(one['rows'] for one in history):,}", "training rows"),
         (f"{content['raw_examples']:,}", "raw examples kept"),
     ]
@@ -146,7 +146,7 @@ def _build_importance_section(content: Content) -> Section | None:
         rows.append([name, *map(format_percent, shares)])
     columns = ["column", *(f"after {one['name']}" for one in history)]
     folded = page.render_collapsible_block(
-        "The same as a table, after each environment",
+        "The same as a table, after each place",
         page.render_section_content([Table("Importance", columns, rows)]),
     )
     first = content["history"][0]["name"]
@@ -189,14 +189,14 @@ def _build_explanation_section(content: Content) -> Section | None:
         return None
     parts: list[str | Table] = [add_full_stop(explanation["verdict"])]
     parts.append(page.render_notes_as_list(list_evidence_sentences(explanation)))
-    return Section("What differs between environments", parts)
+    return Section("What differs between places", parts)
 
 
 def _build_environments_section(content: Content) -> Section:
     history = content["history"]
     notes = [f"{e['name']}: {note}" for e in history for note in e["notes"]]
     table = build_environments_table(history)
-    return Section("Environments", [table, page.render_notes_as_list(notes)])
+    return Section("Places", [table, page.render_notes_as_list(notes)])
 
 
 def _render_folded_details(content: Content, command: str) -> list[Markup]:
@@ -205,7 +205,7 @@ def _render_folded_details(content: Content, command: str) -> list[Markup]:
     settings = {name: content[name] for name in names} | content["settings"]
     kept = content["raw_examples"]
     memory = f"{kept:,} rows" if kept else "No row"
-    memory += f" of earlier environments {'are' if kept > 1 else 'is'} kept."
+    memory += f" of earlier places {'are' if kept > 1 else 'is'} kept."
     parts: dict[str, tuple[str, list[str | Table]]] = {}
     if diagnostics := build_model_diagnostics_table(content["history"]):
         text = (
@@ -219,7 +219,7 @@ def _render_folded_details(content: Content, command: str) -> list[Markup]:
     parts[table.title] = (f"{memory} {size} in total", [table])
     if rows := [[column["name"], column["treatment"]] for column in content["columns"]]:
         text = (
-            "The first environment determines how columns are used; later ones do not "
+            "The first place determines how columns are used; later ones do not "
             "change it."
         )
         columns = Table("Columns", ["column", Column("use")], rows)

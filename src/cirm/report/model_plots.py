@@ -138,7 +138,7 @@ def render_effects_figure(adaptation: Content) -> Markup:
     limits = choose_factor_limits(known) if factors else (min(known), max(known))
     legend: dict[MarkKind, str] = {
         "main": f"at {adaptation['name']}, from rows without targets",
-        "earlier": "in the environments seen",
+        "earlier": "at the places seen",
     }
     caption = "What each column says about the target, learned anew. "
     caption += "The line is the 95 % interval" + (

@@ -31,7 +31,7 @@ HEADINGS = {
 """Names of metrics and diagnostics for readers."""
 
 ADAPTATION_PARTS = {
-    "What adapting gained when labelled environments arrived": "gains",
+    "What adapting gained on arrival at places with known targets": "gains",
     "Not adapted": "refusals",
     "Notes": "notes",
 }
@@ -40,7 +40,7 @@ ADAPTATION_PARTS = {
 STATE_PART = "state of the learner"
 MEMORY_PARTS = {
     "columns": "treatment of columns",
-    "history": "history of environments",
+    "history": "history of places",
     "earlier versions": "earlier versions",
 }
 """Rows of the table of memory; all other parts are the learner's state."""
@@ -62,8 +62,8 @@ def build_environments_table(environments: Sequence[Content]) -> Table:
             time = one["time"][:16].replace("T", " ")
             rows.append([name, time, count, held_out, *after])
     headings = [HEADINGS.get(name, name) for name in names]
-    columns = ["environment", Column("learned on"), "rows", "held out", *headings]
-    return Table("Environments", columns, rows)
+    columns = ["place", Column("learned on"), "rows", "held out", *headings]
+    return Table("Places", columns, rows)
 
 
 def build_model_diagnostics_table(environments: Sequence[Content]) -> Table | None:
@@ -93,17 +93,17 @@ def build_model_memory_table(content: Content) -> Table:
         for name, entry in parts.items()
     ]
     columns = ["part", "raw examples", "numbers", "names of categories", "size"]
-    return Table("Data kept from earlier environments", columns, rows)
+    return Table("Data kept from earlier places", columns, rows)
 
 
 def build_scores_table(content: Content) -> Table:
     """Build the table of an evaluation's scores: all rows, then groups of rows."""
-    groups = {
-        "": {"all rows": {"rows": content["rows"], **content["overall"]}},
-        "environment": content["environments"],
-        "class": content.get("classes", {}),
-        **content["groups"],
-    }
+    groups = [
+        ("", {"all rows": {"rows": content["rows"], **content["overall"]}}),
+        ("place", content["environments"]),
+        ("class", content.get("classes", {})),
+        *content["groups"].items(),
+    ]
     names = list(content["overall"])
     rows = [
         [
@@ -111,7 +111,7 @@ def build_scores_table(content: Content) -> Table:
             f"{scores['rows']:,.0f}",
             *(format_score(scores.get(name)) for name in names),
         ]
-        for kind, members in groups.items()
+        for kind, members in groups
         for value, scores in members.items()
     ]
     headings = [HEADINGS.get(name, name) for name in names]
@@ -170,16 +170,16 @@ def list_coverage_sentences(content: Content) -> list[str]:
                 f"For {wanted}, the model answers "
                 f"{least if abstention['confidence'] else 'all rows'}; "
                 f"{abstention['expected']:.1f} % of the answers are expected to be "
-                "wrong in a new environment."
+                "wrong at a new place."
             )
         sentences.append(text)
     return sentences
 
 
 def _list_places(part: Content) -> list[tuple[str, Content]]:
-    places = [(f"environment {n}", one) for n, one in part["environments"].items()]
+    places = [(f"place {n}", one) for n, one in part["environments"].items()]
     if len(places) > 1:
-        places.append(("mean over environments", part["overall"]))
+        places.append(("mean over places", part["overall"]))
     places += [(f"class {n}", one) for n, one in part.get("classes", {}).items()]
     return places
 
@@ -246,7 +246,7 @@ def build_effects_table(adaptation: Content) -> Table | None:
         ]
         for effect in effects or ()
     ]
-    columns = ["feature", "effect in each environment", "effect here", "95 % interval"]
+    columns = ["feature", "effect at each place", "effect here", "95 % interval"]
     return (
         Table(f"Learned anew for {adaptation['name']}", columns, rows) if rows else None
     )

@@ -117,7 +117,7 @@ def test_too_few_rows_and_a_constant_column_are_refused(fitted):
 def test_one_place_changes_nothing_and_says_so():
     learner, state = train(Stream.create_sequential([make_place("a")]))
     assert not state.unstable.any()
-    assert "One environment" in learner.explain(state)["verdict"]
+    assert "One place" in learner.explain(state)["verdict"]
     inputs = make_place("c").inputs[None]
     adapted = learner.adapt(state, inputs)
     assert torch.equal(learner.outputs(state, inputs), learner.outputs(adapted, inputs))

@@ -29,5 +29,5 @@ def test_what_is_unstable_is_explained_for_classes_only():
     told = explain_state(state, 0, "invariant")
     assert "in regression, unstable directions are not searched for" in told["verdict"]
     told = explain_state(state, 2, "invariant")
-    assert told["verdict"] == "One environment cannot show what is unstable"
+    assert told["verdict"] == "One place cannot show what is unstable"
     assert told["evidence"] == told["unstable"] == []

@@ -65,12 +65,12 @@ def explain_state(
     if unstable:
         words = join_words(sorted({f"`{entry['feature']}`" for entry in unstable}))
         verb = "means" if len({entry["feature"] for entry in unstable}) == 1 else "mean"
-        verdict = f"{words} {verb} something different in each environment"
+        verdict = f"{words} {verb} something different at each place"
         verdict += _describe_trust(trust)
     elif environments < 2:
-        verdict = "One environment cannot show which columns are unstable"
+        verdict = "One place cannot show which columns are unstable"
     else:
-        verdict = "No column was found to change its meaning between environments"
+        verdict = "No column was found to change its meaning between places"
     explanation = {
         "verdict": verdict,
         "evidence": [
@@ -95,12 +95,17 @@ def _find_features_in_unit(state: ColumnsState, feature: int) -> Tensor:
 
 def _describe_trust(trust: str) -> str:
     return {
-        "invariant": "; until the model is adapted to a new environment, it does not "
-        "use such columns",
-        "interval": "; until the model is adapted to a new environment, it uses such "
-        "columns only as far as the environments seen agree",
-        "average": "; until the model is adapted to a new environment, it uses the "
-        "average effect of such columns",
+        "invariant": (
+            "; until the model is adapted to a new place, it does not use such columns"
+        ),
+        "interval": (
+            "; until the model is adapted to a new place, it uses such columns only "
+            "as far as the places seen agree"
+        ),
+        "average": (
+            "; until the model is adapted to a new place, it uses the average effect "
+            "of such columns"
+        ),
     }[trust]
 
 
@@ -113,7 +118,7 @@ def _describe_feature(
     given = state.basis.scale.gt(0) & ~state.unstable
     leak = compute_residual_direction(state, feature, given)[1]
     told = describe_effects_seen(effects, classes, output)
-    sentence = f"`{name}` changes its meaning: in the environments seen it {told}"
+    sentence = f"`{name}` changes its meaning: at the places seen it {told}"
     size = "< 1e-15" if p_value < 1e-15 else f"= {p_value:.1g}"
     sentence += f" (p {size})." if p_value < 0.05 else "."
     return {
@@ -149,8 +154,8 @@ def _describe_detectable_change(
         return []
     if not bool(known.any()):
         return [
-            "The environments have too few rows, or too few of one class, to show "
-            "whether a column changes its meaning."
+            "The places have too few rows, or too few of one class, to show whether "
+            "a column changes its meaning."
         ]
     errors = variances[:, known].sort(0).values[:2].sum(0).sqrt()
     typical = float(errors.median())
@@ -159,10 +164,10 @@ def _describe_detectable_change(
         change = limit * typical * float(state.noise[0]) ** 0.5
         text = (
             "A change of a column's correlation with the target by about "
-            f"{min(change, 2.0):.2f} between two environments can be detected."
+            f"{min(change, 2.0):.2f} between two places can be detected."
         )
         strongest = _compute_largest_z_score_of_correlation(state)
-        kind = "whose correlation with the target is 0.8 in one environment and 0.6"
+        kind = "whose correlation with the target is 0.8 at one place and 0.6"
         return [text + _describe_probability_of_detection(kind, strongest, limit)]
     limit = _find_needed_z_score(state, level, LEAST_EFFECT)
     factor = format_factor(math.exp(min(limit * typical, 20.0)))
@@ -171,10 +176,7 @@ def _describe_detectable_change(
         f"deviation of a column change by a factor of about {factor} or more."
     )
     strongest = _compute_largest_z_score(state)
-    kind = (
-        "that agrees with the outcome for 90 % of the rows in one environment and for "
-        "80 %"
-    )
+    kind = "that agrees with the outcome for 90 % of the rows at one place and for 80 %"
     return [text + _describe_probability_of_detection(kind, strongest, limit)]
 
 
@@ -210,9 +212,8 @@ def _describe_suspicious_column(
         return []
     return [
         f"`{names[first]}` says most about the target, and its effect differs between "
-        f"environments (its z-score is {z:.1f}; {limit:.1f} is needed to call it "
-        "unstable). If it may mean something else elsewhere, name it with `cirm fit "
-        "--unstable`."
+        f"places (its z-score is {z:.1f}; {limit:.1f} is needed to call it unstable). "
+        "If it may mean something else elsewhere, name it with `cirm fit --unstable`."
     ]
 
 
@@ -263,9 +264,9 @@ def _describe_scores_by_trust(state: ColumnsState, classes: int) -> list[str]:
     invariant, interval, average, adapted = state.arrivals.scores.mean(0).tolist()
     score = "accuracy" if classes else "explained variance"
     return [
-        f"On the arrival of the environments after the first, the mean {score} was "
+        f"On arrival at the places after the first, the mean {score} was "
         f"{invariant:.1f} % without unstable columns (trust=invariant), "
         f"{interval:.1f} % with those whose effects agree (trust=interval), "
-        f"{average:.1f} % with all (trust=average), and would have been "
-        f"{adapted:.1f} % after adapting to the rows without labels."
+        f"{average:.1f} % with all (trust=average), and would have been {adapted:.1f} "
+        "% after adapting to the rows without labels."
     ]

@@ -21,17 +21,23 @@ REFUSALS = {
     refuse.FEW: "{name} was not adapted: {rows} rows are too few, at least 30 are "
     "needed.",
     refuse.CONSTANT: "{name} was not adapted: it is constant in these rows.",
-    refuse.OTHER_UNIT: "{name} was not adapted: its values are on another scale than "
-    "in the first environment. Check its unit.",
-    refuse.UNTRIED: "{name} was not adapted: it is not known yet whether adapting "
-    "helps. Update the model with another labelled environment first.",
+    refuse.OTHER_UNIT: (
+        "{name} was not adapted: its values are on another scale than at the first "
+        "place. Check its unit."
+    ),
+    refuse.UNTRIED: (
+        "{name} was not adapted: it is not known yet whether adapting helps. "
+        "Update the model with labelled rows of another place first."
+    ),
     refuse.CHANCE: "{name} was not adapted: without unstable columns the model "
     "predicts hardly better than chance.",
     refuse.LEAK: (
         "{name} was not adapted: it is too closely related to the stable columns."
     ),
-    refuse.UNEARNED: "{name} was not adapted: when earlier environments arrived, "
-    "adapting it did not clearly improve the predictions.",
+    refuse.UNEARNED: (
+        "{name} was not adapted: on arrival at earlier places, adapting it did not "
+        "clearly improve the predictions."
+    ),
     refuse.UNCLEAR: "{name} was not adapted: these rows do not show what it "
     "means here.",
 }
@@ -84,9 +90,9 @@ def _describe_frequencies(state: ColumnsState) -> list[str]:
         for parts in (here, seen)
     )
     return [
-        f"The frequencies of the classes are estimated as {now} here, {before} in the "
-        "environments seen. This estimate improved the predictions on the arrival of "
-        "every environment so far."
+        f"The frequencies of the classes are estimated as {now} here, {before} at the "
+        "places seen. This estimate improved the predictions on arrival at every "
+        "place so far."
     ]
 
 
@@ -132,16 +138,20 @@ def _describe_effect(
         "here": round(here, 4),
         "low": round(low, 4),
         "high": round(high, 4),
-        "sentence": f"`{name}` {what}: in the environments seen it {told}; {now}. "
-        "Predictions rely on its meaning here.",
+        "sentence": (
+            f"`{name}` {what}: at the places seen it {told}; {now}. Predictions rely "
+            "on its meaning here."
+        ),
     }
 
 
 def _describe_gains(state: ColumnsState, classes: int) -> list[str]:
     score = "accuracy" if classes else "explained variance"
     return [
-        f"On the arrival of environment {one['environment']}, adapting would have "
-        f"changed the {score} from {one['score']:.1f} to {one['adapted']:.1f} %."
+        (
+            f"On arrival at place {one['environment']}, adapting would have changed "
+            f"the {score} from {one['score']:.1f} to {one['adapted']:.1f} %."
+        )
         for one in _list_arrivals(state)
     ]
 

@@ -29,7 +29,7 @@ REFUSALS = (
     "the stable model is hardly better than chance, so it cannot show what a feature "
     "means here",
     "the stable model depends on the feature, or may do so",
-    "adapting would not have helped in the environments seen",
+    "adapting would not have helped at the places seen",
     "these rows do not show clearly enough what the feature says about the target here",
     "what the feature would mean here contradicts the stable model",
 )

@@ -11,7 +11,7 @@ from cirm.learners.steady.directions_state import DirectionsState
 
 TRUST = {
     "invariant": "does not rely on it",
-    "interval": "relies on it only as far as the environments seen agree",
+    "interval": "relies on it only as far as the places seen agree",
     "average": "uses its average meaning",
 }
 
@@ -31,23 +31,23 @@ def explain_state(state: DirectionsState, classes: int, trust: str) -> dict[str,
         one = found == 1
         verdict = (
             f"{'A direction' if one else f'{found} directions'} of the inputs "
-            f"{'means' if one else 'mean'} something different in each environment; "
-            f"without rows of a new environment the model {TRUST[trust]}"
+            f"{'means' if one else 'mean'} something different at each place; without "
+            f"rows of a new place the model {TRUST[trust]}"
         )
     elif places < 2:
-        verdict = "One environment cannot show what is unstable"
+        verdict = "One place cannot show what is unstable"
     else:
-        verdict = "Nothing was found to change its meaning between environments"
+        verdict = "Nothing was found to change its meaning between places"
     evidence = [entry["sentence"] for entry in unstable]
     if state.unexplained[0]:
         rest = "More than that" if found else "What inputs say about the classes"
-        change = f"{rest} changed between environments, and no direction explains it"
+        change = f"{rest} changed between places, and no direction explains it"
         if not found:
             verdict = f"{change}; the model relies on all inputs"
         evidence.append(
-            f"{change}. The examples of a class may look different in each environment "
+            f"{change}. The examples of a class may look different at each place "
             "(photos, then sketches). Evaluate the model on labelled rows of a new "
-            "environment before you rely on it there."
+            "place before you rely on it there."
         )
     if found:
         size, error, right = state.leak[0].tolist()
@@ -91,9 +91,11 @@ def _describe_feature(state: DirectionsState, j: int) -> dict[str, Any]:
             {"effect": mean, "low": low, "high": high} for mean, low, high in effects
         ],
         "p_value": p_value,
-        "sentence": f"direction {j + 1} alone would give the right class in {rates} of "
-        f"the rows of the environments seen, in order, with 95 % intervals; its "
-        f"meaning changed between them (p = {p_value:.2g}).",
+        "sentence": (
+            f"direction {j + 1} alone would give the right class in {rates} of the "
+            "rows of the places seen, in order, with 95 % intervals; its meaning "
+            f"changed between them (p = {p_value:.2g})."
+        ),
     }
 
 
@@ -119,11 +121,12 @@ def _describe_adaptation(
                 "here": here,
                 "low": low,
                 "high": high,
-                "sentence": f"In the environments seen, {entry['feature']} agreed "
-                f"with the target in {rates} of the rows; here the "
-                f"agreement is estimated at {here:.0%} (95 % interval "
-                f"{low:.0%} to {high:.0%}, from {rows} rows without "
-                "labels). Predictions use this estimate.",
+                "sentence": (
+                    f"At the places seen, {entry['feature']} agreed with the target "
+                    f"in {rates} of the rows; here the agreement is estimated at "
+                    f"{here:.0%} (95 % interval {low:.0%} to {high:.0%}, from {rows} "
+                    "rows without labels). Predictions use this estimate."
+                ),
             }
         )
     refusal = f"Nothing was adapted: {REFUSALS[refused]}." if refused else ""
@@ -145,7 +148,7 @@ def _describe_gains(state: DirectionsState) -> list[str]:
         rows, _, before, _, after = gain
         if rows:
             sentences.append(
-                f"In environment {place}, adapting to its {rows:.0f} rows as if they "
-                f"had no labels changes the accuracy from {before:.0%} to {after:.0%}."
+                f"At place {place}, adapting to its {rows:.0f} rows as if they had no "
+                f"labels changes the accuracy from {before:.0%} to {after:.0%}."
             )
     return sentences
