@@ -58,7 +58,7 @@ class SimulatedWorkers:
     """Workers that only sleep; time runs `speed` times as fast as recorded."""
 
     attempts = 4
-    lost_message = "its worker was lost in each of 4 attempts"
+    lost_message = "worker of the job was lost in each of 4 attempts"
 
     def __init__(self, folder: Path, limit: int, speed: float) -> None:
         self.folder, self.limit = folder, limit

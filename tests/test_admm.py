@@ -217,7 +217,7 @@ def test_separated_environments_keep_their_examples_and_averages():
         ({"rho1": -1.0}, "rho1 must be 0 or more"),
         ({"growth": 0.5, "growth_kind": "factor"}, "growth must be 1 or more"),
         ({"growth_kind": "often"}, "growth_kind must be sum or factor"),
-        ({"threshold": 1.5}, r"threshold must be in \[0, 1\]"),
+        ({"threshold": 1.5}, r"threshold must be from 0 to 1"),
         ({"inner": 0}, "inner must be 1 or more"),
         ({"rounds": -1}, "rounds must be 0 or more"),
     ],

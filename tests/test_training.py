@@ -325,11 +325,11 @@ def test_divergence_is_reported_with_its_step_and_replica():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"epochs": 0}, "^epochs must be positive, not 0"),
-        ({"batch": -1}, "^batch must not be negative, but is -1"),
-        ({"rate": 0.0}, "^rate must be positive, not 0"),
-        ({"rate": float("nan")}, "^rate must be positive, not nan"),
-        ({"decay": -1.0}, "^decay must not be negative, but is -1"),
+        ({"epochs": 0}, "epochs must be positive, but is 0"),
+        ({"batch": -1}, "batch must not be negative, but is -1"),
+        ({"rate": 0.0}, "rate must be positive, but is 0"),
+        ({"rate": float("nan")}, "rate must be positive, but is nan"),
+        ({"decay": -1.0}, "decay must not be negative, but is -1"),
     ],
     ids=str,
 )
@@ -339,7 +339,9 @@ def test_impossible_settings_are_refused(settings, message):
 
 
 def test_an_unknown_optimiser_is_refused():
-    with pytest.raises(ValueError, match="optimiser must be adam or sgd, not 'lbfgs'"):
+    with pytest.raises(
+        ValueError, match="optimiser must be adam or sgd, but is 'lbfgs'"
+    ):
         Descent(optimiser="lbfgs")
 
 

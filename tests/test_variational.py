@@ -127,7 +127,10 @@ GOOD = {
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
     [
-        ({"kl_scale": "mean"}, "kl_scale must be one of sum, per-example, not 'mean'."),
+        (
+            {"kl_scale": "mean"},
+            "kl_scale must be one of sum, per-example, but is 'mean'.",
+        ),
         ({"beta": -1.0}, "beta must not be negative, but is -1.0."),
         ({"samples": 0}, "samples must be 1 or more, but is 0."),
         ({"evaluations": 0}, "evaluations must be 1 or more, but is 0."),

@@ -98,21 +98,24 @@ class ADMM:
         """Raise an error if a setting is invalid."""
         if self.growth_kind not in ("sum", "factor"):
             raise ValueError(
-                f"{where}: growth_kind must be sum or factor, not {self.growth_kind!r}."
+                f"{where}: the setting growth_kind must be sum or factor, but is "
+                f"{self.growth_kind!r}."
             )
         least = 1 if self.growth_kind == "factor" else 0
         conditions = {
             "rho0": (self.rho0 > 0, "positive"),
             "rho1": (self.rho1 >= 0, "0 or more"),
             "growth": (self.growth >= least, f"{least} or more"),
-            "threshold": (0 <= self.threshold <= 1, "in [0, 1]"),
+            "threshold": (0 <= self.threshold <= 1, "from 0 to 1"),
             "rounds": (self.rounds >= 0, "0 or more"),
             "inner": (self.inner >= 1, "1 or more"),
         }
         for name, (holds, range_) in conditions.items():
             if not holds:
                 value = getattr(self, name)
-                raise ValueError(f"{where}: {name} must be {range_}, but is {value}.")
+                raise ValueError(
+                    f"{where}: the setting {name} must be {range_}, but is {value}."
+                )
 
     def get_constraint_weights(self, progress: float) -> Weights:
         """Return the weights at a fraction of the stage's training."""

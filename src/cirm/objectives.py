@@ -308,6 +308,10 @@ def check_penalty_settings(
     """Raise an error if the settings of an annealed penalty are invalid."""
     for name, value in (("penalty", penalty), ("l2", l2)):
         if value < 0:
-            raise ValueError(f"{where}: {name} must not be negative, but is {value}.")
+            raise ValueError(
+                f"{where}: the setting {name} must not be negative, but is {value}."
+            )
     if not 0 <= anneal <= 1:
-        raise ValueError(f"{where}: anneal must be in [0, 1], but is {anneal}.")
+        raise ValueError(
+            f"{where}: the setting anneal must be from 0 to 1, but is {anneal}."
+        )

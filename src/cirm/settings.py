@@ -29,9 +29,15 @@ def parse_settings_by_type(
     values = {}
     for name, text in texts.items():
         if name not in known:
-            choice = f"Choose one of {', '.join(known)}." if known else "It has none."
+            choice = (
+                f"Choose one of {', '.join(known)}."
+                if known
+                else "There are no settings to choose from; leave it out."
+            )
             raise ValueError(f"{where}: there is no setting {name!r}. {choice}")
-        values[name] = parse_setting_value(known[name][0], text, f"{where}: {name}")
+        values[name] = parse_setting_value(
+            known[name][0], text, f"{where}: the setting {name}"
+        )
     return values
 
 
@@ -54,7 +60,7 @@ def parse_setting_value(kind: Any, text: str, where: str) -> Any:  # noqa: ANN40
     if kind is str:
         return text
     raise ValueError(
-        f"{where} cannot be set from text such as {text!r}. Set it in Python."
+        f"{where} cannot be given as text, such as {text!r}. Set it in Python instead."
     )
 
 
@@ -70,7 +76,10 @@ def parse_assignments(assignments: list[str], where: str) -> dict[str, str]:
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         if not equals or not name.strip():
-            raise ValueError(f"{where} must be name=value, not {assignment!r}.")
+            raise ValueError(
+                f"{where}: {assignment!r} has no value. Write name=value, such as "
+                "epochs=50."
+            )
         texts[name.strip()] = text.strip()
     return texts
 

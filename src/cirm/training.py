@@ -81,13 +81,20 @@ class Descent:
     def __post_init__(self) -> None:
         for name in ("epochs", "rate"):
             if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, not {getattr(self, name)}.")
+                raise ValueError(
+                    f"The setting {name} must be positive, but is "
+                    f"{getattr(self, name)}."
+                )
         for name in ("batch", "decay"):
             if not getattr(self, name) >= 0:
                 value = getattr(self, name)
-                raise ValueError(f"{name} must not be negative, but is {value}.")
+                raise ValueError(
+                    f"The setting {name} must not be negative, but is {value}."
+                )
         if self.optimiser not in ("adam", "sgd"):
-            raise ValueError(f"optimiser must be adam or sgd, not {self.optimiser!r}.")
+            raise ValueError(
+                f"The setting optimiser must be adam or sgd, but is {self.optimiser!r}."
+            )
 
     def count_steps(self, stage: Stage) -> int:
         """Return the number of steps in an epoch."""
@@ -352,7 +359,9 @@ def check_parameters_are_finite(params: Tensor, step: int) -> None:
     # A sum is finite only if all its terms are, and is twenty times faster to check.
     if not params.sum().isfinite() and not params.isfinite().all():
         lost = [i for i, row in enumerate(params) if not row.isfinite().all()]
-        raise DivergenceError(f"training diverged at step {step}", lost)
+        raise DivergenceError(
+            f"training diverged at step {step}: the loss became NaN or infinite", lost
+        )
 
 
 def load_lazy_inputs(environment: Environment, replicas: int) -> Environment:

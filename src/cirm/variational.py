@@ -76,13 +76,20 @@ def check_variational_settings(where: str, learner: Any) -> None:  # noqa: ANN40
     if learner.kl_scale not in get_args(KLScale):
         known = ", ".join(get_args(KLScale))
         raise ValueError(
-            f"{where}: kl_scale must be one of {known}, not {learner.kl_scale!r}."
+            f"{where}: the setting kl_scale must be one of {known}, but is "
+            f"{learner.kl_scale!r}."
         )
     if learner.beta < 0:
-        raise ValueError(f"{where}: beta must not be negative, but is {learner.beta}.")
+        raise ValueError(
+            f"{where}: the setting beta must not be negative, but is {learner.beta}."
+        )
     for name in ("samples", "evaluations"):
         if (value := getattr(learner, name)) < 1:
-            raise ValueError(f"{where}: {name} must be 1 or more, but is {value}.")
+            raise ValueError(
+                f"{where}: the setting {name} must be 1 or more, but is {value}."
+            )
     for name in ("prior_std", "initial_std"):
         if (value := getattr(learner, name)) <= 0:
-            raise ValueError(f"{where}: {name} must be positive, but is {value}.")
+            raise ValueError(
+                f"{where}: the setting {name} must be positive, but is {value}."
+            )

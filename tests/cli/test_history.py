@@ -102,7 +102,7 @@ def test_a_signed_model_stays_signed_after_a_rollback(cirm, updated):
     assert cirm("update", "clinic-b.csv", "--model", "s.cirm", *key)[0] == 0
     status, _, error = cirm("rollback", "s.cirm")
     assert status == 2
-    assert "is signed, but the new one would not be. Give the key" in error
+    assert "is signed, but the file that replaces it would not be" in error
     assert cirm("rollback", "s.cirm", *key)[0] == 0
     assert cirm("inspect", "s.cirm", *key)[0] == 0
 
@@ -141,7 +141,7 @@ def test_diff_names_settings_columns_importance_and_scores(cirm, updated):
     # The rows without the age are not the same, so their scores are not compared.
     assert content["environments"]["second"] == ["clinic-a"]
     _, out, _ = cirm("diff", "a.cirm", "e.cirm")
-    assert "no training in common" in out.splitlines()[0]
+    assert "trained on different data from the start" in out.splitlines()[0]
     assert "setting learner" in out
     cirm(*FIT, "f.cirm", *QUICK)
     content = json.loads(cirm("diff", "a.cirm", "f.cirm", "--json")[1])

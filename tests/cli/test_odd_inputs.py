@@ -86,5 +86,5 @@ def test_a_link_to_a_model_stays_a_link(cirm, folder):
     os.symlink("nowhere/n.cirm", "n.cirm")
     words = ("fit", "a.csv", "--target", "outcome", "--model", "n.cirm", *QUICK)
     status, _, error = cirm(*words)
-    assert status == 2 and "nowhere' does not exist. Create it first." in error
+    assert status == 2 and "nowhere' does not exist. Create the folder first" in error
     assert os.path.islink("n.cirm")

@@ -87,7 +87,7 @@ def test_noise_is_called_constant_and_no_threshold_is_recommended(cirm, clinics)
     table(1200, 5, strength=0.0).to_csv("a.csv", index=False)
     words = ["fit", "a.csv", "--target", "outcome", "--model", "m.cirm", *QUICK]
     _, _, error = cirm(*words)
-    assert "It is not clear that the probabilities rank the rows (ROC AUC 0." in error
+    assert "the probabilities tell the two classes apart (ROC AUC 0." in error
     assert "--threshold" not in error
 
 
@@ -194,7 +194,7 @@ def test_update_keeps_a_threshold_where_too_few_positive_rows_are_held_out(cirm,
         (["--held-out", "0", "--threshold", "recall=0.9"], "class 'yes' is 0, but"),
         (
             ["--weight", "lactate"],
-            "which is not a valid weight. Use numbers that are not negative.",
+            "which is not a valid weight. Use weights of zero or more.",
         ),
         (["--weight", "v"], "there is no column 'v'"),
     ],

@@ -209,7 +209,7 @@ def test_theory_is_measured_drawn_and_recorded(cirm, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["table6"], "'table6' is not an experiment of the paper. Use one of table1"),
+        (["table6"], "there is no experiment 'table6'. Use one of table1"),
         (
             ["table1", "--engine", "cloud"],
             "no engine 'cloud'. Choose one of local, ray",
@@ -280,7 +280,7 @@ def test_a_report_is_written_from_records_alone(cirm, tmp_path, recorded):
         (["nowhere"], "nowhere: the folder has no records.json. Give a folder"),
         (
             ["x", "--out", "r.pdf"],
-            "--out: cannot tell the format of 'r.pdf'. Use a name",
+            "--out: the ending of 'r.pdf' is not that of a known",
         ),
     ],
 )

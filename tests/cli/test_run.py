@@ -41,13 +41,13 @@ def test_a_run_leaves_records_a_summary_and_a_page(cirm, tmp_path):
     [
         (["run", "--learner", "nope"], "no learner 'nope'. Choose one of steady"),
         (["run", "--dataset", "nope"], "no dataset 'nope'. Choose one of colored, scm"),
-        (["run", "--set", "epochs"], "--set must be name=value, not 'epochs'."),
+        (["run", "--set", "epochs"], "--set: 'epochs' has no value. Write name=value"),
         (["run", "--set", "nope=1"], "learner erm has no setting 'nope'"),
         (["run", "--set", "epochs=x"], "epochs must be a whole number, not 'x'."),
         (["run", "--colour", "red"], "data set colored: there is no setting 'colour'"),
         (
             ["run", "stray"],
-            "run: unexpected argument 'stray'. Settings of the data set",
+            "run: unexpected argument 'stray'. Give settings of the",
         ),
         (
             ["run", "--order", "3+4"],

@@ -294,7 +294,7 @@ def test_a_header_that_promises_more_than_there_is_is_refused(tmp_path, shape):
         archive.writestr("X.npy", member(shape, bytes(96)))
         archive.writestr("y.npy", member((6,), bytes(48)))
     with pytest.raises(
-        ValueError, match=r"'X': .* its 224 bytes are too few for the shape"
+        ValueError, match=r"'X': .*its 224 bytes are too few for the shape"
     ):
         Arrays(str(path)).draw_problem((0,))
 

@@ -388,7 +388,7 @@ def test_rows_are_taken_of_each_replica(tiny, rows):
     ],
 )
 def test_wrong_settings_are_refused_where_they_enter(chosen, reason):
-    with pytest.raises(ValueError, match=f"^colored: {reason}"):
+    with pytest.raises(ValueError, match=f"^colored: the setting {reason}"):
         Colored(**chosen)
 
 

@@ -159,7 +159,7 @@ def test_a_tree_of_another_shape_is_refused(tree, tmp_path_factory):
     refused(tree, r"d'\: the folder contains no images. Add")
     (tree / "d").rmdir()
     paint(tree / "a" / "1.png")
-    refused(tree, "it has images at 2 different depths")
+    refused(tree, "the folder has images at 2 different depths")
 
 
 def test_one_class_alone_is_refused(tmp_path):
@@ -178,8 +178,8 @@ def test_an_unknown_environment_to_hold_out_is_refused(tree):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"side": 0}, "side is 0. Use 1 or more"),
-        ({"channels": 2}, "channels is 2. Use 1 or 3"),
+        ({"side": 0}, "images: side, .* is 0. Use 1 or more"),
+        ({"channels": 2}, "channels is 2. Use 1 for grey or 3"),
     ],
 )
 def test_settings_without_sense_are_refused(settings, message):

@@ -85,7 +85,9 @@ def test_a_line_that_is_no_measurement_is_refused_with_its_place(tmp_path, line)
     folder = write_sensors(tmp_path / "original")
     file = folder / "batch2.dat"
     file.write_text(file.read_text() + line + "\n")
-    with pytest.raises(ValueError, match=r"batch2\.dat, line 13: expected a class"):
+    with pytest.raises(
+        ValueError, match=r"batch2\.dat, line 13: a line must begin with a class"
+    ):
         GasDrift(path=str(folder)).draw_problem((0,))
 
 

@@ -173,8 +173,8 @@ def test_along_the_sweep_only_the_true_coefficients_keep_their_risk():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"dimension": 3}, "scm: dimension is 3. Use an even number"),
-        ({"examples": 0}, "scm: examples is 0. Use 1 or more."),
+        ({"dimension": 3}, "scm: the setting dimension is 3. Use an even number"),
+        ({"examples": 0}, "scm: the setting examples is 0. Use 1 or more."),
         ({"scales": ()}, r"scm: scales is \[\]. Use one or more positive numbers"),
         ({"scales": (1.0, -1.0)}, r"scales is \[1.0, -1.0\]. Use one or more positive"),
         ({"unseen": 5.0}, "scm: unseen is 5.0. Use a positive scale that is not among"),

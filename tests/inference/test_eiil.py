@@ -157,9 +157,9 @@ def test_pooled_inputs_come_in_the_order_of_the_rows():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"steps": -1}, "eiil: steps must be 0 or more, but is -1"),
-        ({"rate": 0.0}, "eiil: rate must be above 0, but is 0.0"),
-        ({"epochs": 0}, "epochs must be positive, not 0"),
+        ({"steps": -1}, "eiil: the setting steps must be 0 or more, but is -1"),
+        ({"rate": 0.0}, "eiil: the setting rate must be above 0, but is 0.0"),
+        ({"epochs": 0}, "epochs must be positive, but is 0"),
     ],
 )
 def test_impossible_settings_are_refused(settings, message):

@@ -65,7 +65,7 @@ def test_on_a_sequence_it_is_exactly_the_joint_regression():
 
 
 def test_impossible_settings_are_refused():
-    with pytest.raises(ValueError, match="anchor: gamma must be 0 or more"):
+    with pytest.raises(ValueError, match="anchor: the setting gamma must be 0 or more"):
         Anchor(gamma=-1.0)
     with pytest.raises(ValueError, match="anchor: the network must be linear"):
         Anchor(MLP((2, 3, 1)))

@@ -200,10 +200,10 @@ def test_in_table_5_birm_beats_irmv1_and_irmv1_beats_erm():
     [
         (
             {"constraint": "body"},
-            "birm: constraint must be head or network, but is .*",
+            "birm: the setting constraint must be head or network, but is .*",
         ),
-        ({"rho0": 0.0}, "birm: rho0 must be positive"),
-        ({"threshold": 2.0}, r"birm: threshold must be in \[0, 1\]"),
+        ({"rho0": 0.0}, "birm: the setting rho0 must be positive"),
+        ({"threshold": 2.0}, r"birm: the setting threshold must be from 0 to 1"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings, message):

@@ -199,10 +199,10 @@ def test_features_and_w_are_parts_of_one_belief():
     [
         (
             {"constraint": "body"},
-            "bvirm: constraint must be head or network, but is 'body'",
+            "bvirm: the setting constraint must be head or network, but is 'body'",
         ),
-        ({"rho1": -1.0}, "bvirm: rho1 must be 0 or more, but is -1"),
-        ({"beta": -1.0}, "bvirm: beta must not be negative"),
+        ({"rho1": -1.0}, "bvirm: the setting rho1 must be 0 or more, but is -1"),
+        ({"beta": -1.0}, "bvirm: the setting beta must not be negative"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings, message):

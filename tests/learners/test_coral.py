@@ -69,5 +69,7 @@ def test_a_strong_penalty_makes_the_features_of_environments_alike():
 
 
 def test_impossible_settings_are_refused():
-    with pytest.raises(ValueError, match="coral: penalty must be 0 or more"):
+    with pytest.raises(
+        ValueError, match="coral: the setting penalty must be 0 or more"
+    ):
         CORAL(penalty=-1.0)

@@ -80,5 +80,5 @@ def test_examples_of_all_environments_are_kept_and_used():
 
 
 def test_impossible_settings_are_refused():
-    with pytest.raises(ValueError, match="dfr: memory must be 1 or more"):
+    with pytest.raises(ValueError, match="dfr: the setting memory must be 1 or more"):
         DFR(memory=0)

@@ -64,7 +64,7 @@ def test_gamma_is_lowered_where_there_would_be_no_minimum():
 
 
 def test_impossible_settings_are_refused():
-    with pytest.raises(ValueError, match="drig: gamma must be 0 or more"):
+    with pytest.raises(ValueError, match="drig: the setting gamma must be 0 or more"):
         DRIG(gamma=-1.0)
 
 

@@ -70,5 +70,5 @@ def test_a_single_environment_has_only_its_risk_and_past_ones_count():
 
 
 def test_impossible_settings_are_refused():
-    with pytest.raises(ValueError, match="eqrm: tail must be above 0"):
+    with pytest.raises(ValueError, match="eqrm: the setting tail must be above 0"):
         EQRM(tail=0.0)

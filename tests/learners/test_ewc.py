@@ -193,7 +193,7 @@ def test_the_examples_come_evenly_from_the_environments_of_a_stage():
     [
         (
             {"strength": -1.0},
-            "ewc: strength must be 0 or more, but is -1.0",
+            "ewc: the setting strength must be 0 or more, but is -1.0",
         ),
         ({"memory": 0}, "memory must be 1 or more, but is 0"),
         ({"fisher": "all"}, "fisher must be labels or model, but is 'all'"),

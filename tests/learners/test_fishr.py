@@ -75,5 +75,7 @@ def test_the_variances_of_past_environments_are_kept_and_compared_with():
 
 
 def test_impossible_settings_are_refused():
-    with pytest.raises(ValueError, match="fishr: penalty must not be negative"):
+    with pytest.raises(
+        ValueError, match="fishr: the setting penalty must not be negative"
+    ):
         Fishr(penalty=-1.0)

@@ -199,8 +199,8 @@ def test_the_budget_is_of_each_environment_or_of_all(budget, kept):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"memory": -1}, "gem: memory must be 0 or more, but is -1"),
-        ({"margin": -0.5}, "gem: margin must be 0 or more, but is -0.5"),
+        ({"memory": -1}, "gem: the setting memory must be 0 or more, but is -1"),
+        ({"margin": -0.5}, "gem: the setting margin must be 0 or more, but is -0.5"),
         ({"budget": "all"}, "budget must be each or total, but is 'all'"),
     ],
 )

@@ -77,7 +77,9 @@ def test_past_environments_stay_groups():
 
 
 def test_impossible_settings_are_refused():
-    with pytest.raises(ValueError, match="groupdro: step must be 0 or more"):
+    with pytest.raises(
+        ValueError, match="groupdro: the setting step must be 0 or more"
+    ):
         GroupDRO(step=-1.0)
     with pytest.raises(ValueError, match="groups must be environments or classes"):
         GroupDRO(groups="colours")

@@ -56,5 +56,7 @@ def test_both_penalties_are_annealed_and_divided_by_the_larger_weight():
 
 
 def test_impossible_settings_are_refused():
-    with pytest.raises(ValueError, match="ibirm: bottleneck must be 0 or more"):
+    with pytest.raises(
+        ValueError, match="ibirm: the setting bottleneck must be 0 or more"
+    ):
         IBIRM(bottleneck=-1.0)

@@ -141,7 +141,7 @@ def test_an_anneal_of_one_never_comes():
     ("settings", "message"),
     [
         ({"penalty": -1.0}, "penalty must not be negative, but is -1"),
-        ({"anneal": 1.5}, r"anneal must be in \[0, 1\], but is 1.5"),
+        ({"anneal": 1.5}, r"anneal must be from 0 to 1, but is 1.5"),
         ({"l2": -1.0}, "l2 must not be negative, but is -1"),
     ],
 )
@@ -184,7 +184,7 @@ def test_in_one_environment_the_head_of_least_risk_has_no_slope():
     [
         (
             {"slope": "tail"},
-            "^irmv1: slope must be factor or head, but is 'tail'",
+            "^irmv1: the setting slope must be factor or head, but is 'tail'",
         ),
         (
             {"slope": "head", "halves": True},

@@ -59,5 +59,7 @@ def test_each_network_follows_its_own_loss_only():
 
 
 def test_impossible_settings_are_refused():
-    with pytest.raises(ValueError, match="lff: amplification must be above 0"):
+    with pytest.raises(
+        ValueError, match="lff: the setting amplification must be above 0"
+    ):
         LfF(amplification=0.0)

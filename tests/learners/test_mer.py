@@ -138,9 +138,9 @@ def test_its_settings_show_the_descent_that_it_does():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"memory": -1}, "mer: memory must be 0 or more, but is -1"),
+        ({"memory": -1}, "mer: the setting memory must be 0 or more, but is -1"),
         ({"batches": 0}, "batches must be 1 or more, but is 0"),
-        ({"beta": 0.0}, "mer: beta must be above 0, but is 0.0"),
+        ({"beta": 0.0}, "mer: the setting beta must be above 0, but is 0.0"),
     ],
 )
 def test_impossible_settings_are_refused(settings, message):

@@ -118,7 +118,7 @@ def test_the_budget_is_of_each_environment_or_of_all(budget, kept):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"memory": -1}, "replay: memory must be 0 or more, but is -1"),
+        ({"memory": -1}, "replay: the setting memory must be 0 or more, but is -1"),
         ({"anneal": 2.0}, "anneal must be from 0 to 1, but is 2.0"),
         ({"budget": "all"}, "budget must be each or total, but is 'all'"),
         (

@@ -63,5 +63,5 @@ def test_a_shift_of_the_inputs_is_followed():
 
 
 def test_impossible_settings_are_refused():
-    with pytest.raises(ValueError, match="t3a: support must be 0 or more"):
+    with pytest.raises(ValueError, match="t3a: the setting support must be 0 or more"):
         T3A(support=-1)

@@ -185,5 +185,7 @@ def test_nothing_but_the_posterior_is_kept_after_a_stage():
 
 
 def test_settings_are_checked():
-    with pytest.raises(ValueError, match=r"^vcl: beta must not be negative, but is -1"):
+    with pytest.raises(
+        ValueError, match=r"^vcl: the setting beta must not be negative, but is -1"
+    ):
         VCL(MLP((4, 2)), beta=-1.0)

@@ -169,12 +169,12 @@ def test_without_a_coreset_it_is_vcl(places, order):
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"coreset": -1}, "^vclc: coreset must be 0 or more, but is -1"),
+        ({"coreset": -1}, "^vclc: the setting coreset must be 0 or more, but is -1"),
         (
             {"select": "nearest"},
             "select must be random or k-center, but is 'nearest'",
         ),
-        ({"samples": 0}, "^vclc: samples must be 1 or more, but is 0"),
+        ({"samples": 0}, "^vclc: the setting samples must be 1 or more, but is 0"),
     ],
 )
 def test_settings_are_checked(settings, complaint):

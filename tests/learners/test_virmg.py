@@ -220,8 +220,11 @@ def test_memory_does_not_grow_with_the_sequence():
             {"representation": "none"},
             "representation must be fixed or variable, but is 'none'",
         ),
-        ({"kl_scale": "mean"}, "virmg: kl_scale must be one of sum, per-example"),
-        ({"samples": 0}, "virmg: samples must be 1 or more, but is 0"),
+        (
+            {"kl_scale": "mean"},
+            "virmg: the setting kl_scale must be one of sum, per-example",
+        ),
+        ({"samples": 0}, "virmg: the setting samples must be 1 or more, but is 0"),
         ({"warm_start": -1}, "warm_start must be 0 or more, but is -1"),
         ({"stop_accuracy": 60}, "stop_accuracy must be from 0 to 1, or None, but is 6"),
     ],

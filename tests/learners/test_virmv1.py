@@ -246,14 +246,20 @@ def test_the_preset_of_environment_inference_is_that_of_the_original():
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"penalty": -1.0}, "^virmv1: penalty must not be negative, but is -1"),
-        ({"anneal": 1.5}, r"anneal must be in \[0, 1\], but is 1\.5\.$"),
-        ({"l2": -1.0}, "^virmv1: l2 must not be negative, but is -1"),
+        (
+            {"penalty": -1.0},
+            "^virmv1: the setting penalty must not be negative, but is -1",
+        ),
+        ({"anneal": 1.5}, r"anneal must be from 0 to 1, but is 1\.5\.$"),
+        ({"l2": -1.0}, "^virmv1: the setting l2 must not be negative, but is -1"),
         (
             {"draws": "both"},
-            "^virmv1: draws must be sums or weights, but is 'both'",
+            "^virmv1: the setting draws must be sums or weights, but is 'both'",
         ),
-        ({"kl_scale": "mean"}, r"^virmv1: kl_scale must be one of sum, per-example,"),
+        (
+            {"kl_scale": "mean"},
+            r"^virmv1: the setting kl_scale must be one of sum, per-example,",
+        ),
     ],
 )
 def test_settings_are_checked(settings, complaint):

@@ -99,7 +99,7 @@ def test_a_strong_penalty_makes_the_risks_equal():
     ("settings", "message"),
     [
         ({"penalty": -1.0}, "penalty must not be negative, but is -1"),
-        ({"anneal": 1.5}, r"anneal must be in \[0, 1\], but is 1.5"),
+        ({"anneal": 1.5}, r"anneal must be from 0 to 1, but is 1.5"),
         ({"l2": -1.0}, "l2 must not be negative, but is -1"),
     ],
 )

@@ -429,7 +429,7 @@ def test_a_setting_or_wish_without_sense_is_refused(clinic):
     with pytest.raises(ValueError, match=r"^The order .* does not fit"):
         fit(frame, "outcome", order="3", settings=FEW)
     with pytest.raises(
-        ValueError, match=r"data: int cannot be read\. Give a file, a folder"
+        ValueError, match=r"data: an object of type int cannot be read\. Give"
     ):
         fit(7, "outcome")
 

@@ -450,5 +450,7 @@ def check_data_is_given(data: Sequence[Path]) -> None:
 def check_task_name(task: str) -> Any:  # noqa: ANN401  one of the literal names
     """Return the task if there is one of this name."""
     if task not in TASKS:
-        raise ValueError(f"--task: {task!r} is not one of {', '.join(TASKS)}.")
+        raise ValueError(
+            f"--task: there is no task {task!r}. Use one of {', '.join(TASKS)}."
+        )
     return task

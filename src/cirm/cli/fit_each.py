@@ -44,8 +44,9 @@ class ModelsToFit:
         """Raise an error before any work for options that do not go together."""
         if self.each is not None and self.data:
             raise ValueError(
-                f"--each: the files of {str(self.each)!r} are fitted one by one, so no "
-                "other data can be given. Leave out either --each or the data."
+                "--each: one model is fitted to each file of the folder "
+                f"{str(self.each)!r}, so no other data can be given. Leave out either "
+                "--each or the other data."
             )
         if not (self.each or self.data) or options.STANDARD in self.data:
             raise ValueError(

@@ -48,7 +48,9 @@ def list_choices(
     name is expected, package.module:Class works as well.
     """
     if kind and kind not in MODULES:
-        raise ValueError(f"list: {kind!r} is not one of {KINDS}.")
+        raise ValueError(
+            f"list: there is nothing called {kind!r} to list. Use one of {KINDS}."
+        )
     if name:
         print_choice_settings(kind, name)
         return

@@ -35,13 +35,13 @@ def check_output_paths(
     for option, path in files.items():
         if str(path) == "-":
             raise ValueError(
-                f"{option}: this output cannot go to standard output. Give the name "
-                "of a file."
+                f"{option}: - stands for standard output, which is not possible here. "
+                "Give the name of a file."
             )
         if option == "--report" and path.suffix.lower() not in (".html", ".htm"):
             raise ValueError(
-                f"--report: the page is written as HTML, so {str(path)!r} must end in "
-                ".html."
+                f"--report: the page is written as HTML, but the name {str(path)!r} "
+                "does not end in .html. Give a name that does."
             )
         check_file_can_be_written(path, option)
         for other, use in known.items():
@@ -62,12 +62,14 @@ def check_file_can_be_written(path: Path, option: str) -> None:
     """Raise an error before any work if a file could not be written."""
     if path.is_dir():
         raise ValueError(
-            f"{option}: {str(path)!r} is a folder. Give the name of a file in it."
+            f"{option}: {str(path)!r} is a folder. Give the name of a file in that "
+            "folder."
         )
     folder = Path(os.path.realpath(path)).parent if path.is_symlink() else path.parent
     if not folder.is_dir():
         raise ValueError(
-            f"{option}: the folder {str(folder)!r} does not exist. Create it first."
+            f"{option}: the folder {str(folder)!r} does not exist. Create the folder "
+            "first, or choose another one."
         )
     # Permissions alone do not tell, neither for root nor on a read-only disk.
     trial = folder / f".{secrets.token_hex(8)}"
@@ -77,8 +79,8 @@ def check_file_can_be_written(path: Path, option: str) -> None:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise ValueError(
-            f"{option}: the folder {str(folder)!r} cannot be written to: {reason}. "
-            "Choose another folder."
+            f"{option}: no file can be written to the folder {str(folder)!r}: "
+            f"{reason}. Choose another folder."
         ) from None
     if (free := shutil.disk_usage(folder).free) < LEAST_FREE:
         raise ValueError(
@@ -93,8 +95,8 @@ def check_signed_model_has_key(path: Path, key: bytes) -> None:
 
     if is_signed(path) and not key:
         raise ValueError(
-            f"model file {str(path)!r} is signed, but the new one would not be. Give "
-            "the key with --key."
+            f"model file {str(path)!r} is signed, but the file that replaces it would "
+            "not be. Give the key that it was signed with by --key."
         )
 
 

@@ -268,8 +268,8 @@ def check_prediction_file_format(path: Path | None) -> None:
     endings = [*SEPARATORS, ".parquet"]
     if path is not None and path.suffix.lower() not in endings:
         raise ValueError(
-            f"--out: cannot tell the format of {str(path)!r}. Use a name that ends in "
-            f"{', '.join(endings)}."
+            f"--out: the ending of {str(path)!r} is not that of a known format. Use a "
+            f"name that ends in one of {', '.join(endings)}."
         )
 
 

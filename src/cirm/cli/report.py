@@ -44,8 +44,8 @@ def write_paper_report(
 
     if out.suffix not in KINDS:
         raise ValueError(
-            f"--out: cannot tell the format of {str(out)!r}. Use a name that ends in "
-            f"{', '.join(KINDS)}."
+            f"--out: the ending of {str(out)!r} is not that of a known format. Use a "
+            f"name that ends in one of {', '.join(KINDS)}."
         )
     check_output_paths({"--out": out}, overwrite=overwrite)
     with show_single_step("writing the report"):

@@ -72,7 +72,7 @@ def reproduce_paper(
     """
     if name not in NAMES:
         raise ValueError(
-            f"reproduce: {name!r} is not an experiment of the paper. Use one of "
+            f"reproduce: there is no experiment {name!r}. Use one of "
             f"{', '.join(NAMES)}."
         )
     from cirm.cli.jobs import start_time_budget

@@ -147,7 +147,7 @@ def select_settings(
             held=hold_out, draw=draw,
         )  # fmt: skip
     for key, reason in unused.items():
-        typer.echo(f"Rule {key} is not used: {reason}.")
+        typer.echo(f"The selection rule {key} is not used: {reason}.")
     name = options.make_file_name_from_key(learner)
     folder = out or Path("runs") / f"select-{name}-{search.key}"
     jobs: list[Job] = [*search.plan_jobs()]

@@ -98,8 +98,9 @@ def serve_model(
     token, secret = read_token(token_file), options.read_key(key)
     if not token and not is_local_address(host):
         raise ValueError(
-            f"--host: anyone who can reach {host!r} could use the model. Set a token "
-            f"with --token-file or {TOKEN_VARIABLE}, or leave --host out."
+            f"--host: anyone who can reach the address {host!r} could use the model. "
+            "Set a token that clients must send, with --token-file or the "
+            f"environment variable {TOKEN_VARIABLE}, or leave out --host."
         )
     with show_single_step("loading the model"):
         from cirm.serving.app import ServerLimits, create_app
@@ -168,8 +169,8 @@ def open_listener(host: str, port: int) -> socket.socket:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise ValueError(
-            f"--host and --port: cannot listen at {host}:{port}: {reason}. Choose "
-            "another port, for example --port 0 for a free one."
+            f"--host and --port: the server cannot listen at {host}:{port}: {reason}. "
+            "Choose another port; --port 0 finds a free one."
         ) from None
 
 

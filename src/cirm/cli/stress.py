@@ -105,7 +105,8 @@ def run_stress_command(
         for name in kind or []:
             if name not in names:
                 raise ValueError(
-                    f"--kind: there is no kind {name!r}. Use one of {', '.join(names)}."
+                    f"--kind: there is no kind of shortcut {name!r}. Use one of "
+                    f"{', '.join(names)}."
                 )
         chosen = [one for one in kinds if not kind or one.name in kind]
         cells = list_stress_cells(chosen, source, quick)

@@ -83,7 +83,7 @@ class Dataset(ABC):
         own = type(self).__name__
         keys = [key for key, path in DATASETS.items() if path.endswith(f":{own}")]
         dataset = keys[0] if keys else own
-        raise ValueError(f"{dataset}: {name} is {value!r}. {remedy}.")
+        raise ValueError(f"{dataset}: the setting {name} is {value!r}. {remedy}.")
 
     def _check_number_of_flips(
         self, flips: tuple[float, ...], environments: int

@@ -27,7 +27,10 @@ class CellError(ValueError):
 
 
 def raise_for_first_bad_value(
-    values: Values, bad: NDArray[np.bool_], problem: str, remedy: str = "Correct it."
+    values: Values,
+    bad: NDArray[np.bool_],
+    problem: str,
+    remedy: str = "Correct the value.",
 ) -> None:
     """Raise an error that names the first bad value, if there is one."""
     if bad.any():

@@ -215,7 +215,7 @@ class ColumnEncoding:
             ~np.isfinite(scaled),
             f"which is too large (mean {self.centre:.4g}, standard deviation "
             f"{self.scale:.4g} at the first place)",
-            "Check its unit, or leave the cell empty.",
+            "Check the unit of the value, or leave the cell empty.",
         )
         return scaled
 

@@ -252,7 +252,7 @@ def read_row_weights(frame: pd.DataFrame, column: str) -> Numbers | None:
             "Fill it in, or remove the row."
         )
     is_bad = ~np.isfinite(numbers) | (numbers < 0)
-    remedy = "Use numbers that are not negative."
+    remedy = "Use weights of zero or more."
     raise_for_first_bad_value(values, is_bad, "which is not a valid weight", remedy)
     return numbers.astype(np.float64)
 

@@ -93,8 +93,9 @@ def read_sensor_file(path: Path) -> pd.DataFrame:
             rows.append([])
         if len(rows[-1]) != len(SENSORS):
             raise ValueError(
-                f"{path}, line {number}: expected a class from 1 to {len(GASES)} and "
-                f"{len(SENSORS)} features. Use the original file."
+                f"{path}, line {number}: a line must begin with a class from 1 to "
+                f"{len(GASES)}, followed by {len(SENSORS)} features. Use the original "
+                "file of the data set."
             )
     table = pd.DataFrame(np.array(rows), columns=list(SENSORS))
     table.insert(0, "gas", gases)

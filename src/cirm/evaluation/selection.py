@@ -267,7 +267,11 @@ class OracleRule(Rule):
 
     def find_obstacle(self, stages: int, train: int, test: int) -> str:
         """Return an obstacle if there is no test environment."""
-        return "" if test else "it needs a test environment, but there is none"
+        return (
+            ""
+            if test
+            else "the rule needs a test environment, but the data set has none"
+        )
 
 
 def get_selection_rule(rule: str | Rule) -> Rule:

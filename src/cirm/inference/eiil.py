@@ -88,7 +88,9 @@ class EIIL:
             value = getattr(self, name)
             if value < 0 or (name == "rate" and value == 0):
                 allowed = "above 0" if name == "rate" else "0 or more"
-                raise ValueError(f"eiil: {name} must be {allowed}, but is {value}.")
+                raise ValueError(
+                    f"eiil: the setting {name} must be {allowed}, but is {value}."
+                )
         self._build_descent()
 
     def _build_descent(self) -> Descent:

@@ -374,6 +374,6 @@ class Learner(Generic[State]):
         """
         if not valid:
             raise ValueError(
-                f"{type(self).__name__.lower()}: {name} must be {allowed}, but is "
-                f"{getattr(self, name)!r}."
+                f"{type(self).__name__.lower()}: the setting {name} must be "
+                f"{allowed}, but is {getattr(self, name)!r}."
             )

@@ -63,7 +63,7 @@ def adapt(
         ('table', 40)
         >>> adapted.explain()["adaptation"]["refusals"][0]
         '`age` was not adapted: it is not known yet whether adapting helps. Update the
-        model with another labelled environment first.'
+        model with labelled rows of another place first.'
     """
     if not model.learner.adapts:
         raise ValueError(

@@ -203,7 +203,7 @@ def _write_answer(differences: Content) -> str:
             "The models share their first places and were then trained on different "
             "ones."
         ),
-        "unrelated to": "The models have no training in common.",
+        "unrelated to": "The models were trained on different data from the start.",
     }
     sentences = [parts[relation]]
     if relation in ("branches from", "unrelated to"):
@@ -214,7 +214,7 @@ def _write_answer(differences: Content) -> str:
     for name in ("first", "second"):
         if own := unstable[name]:
             columns = join_words([f"`{column}`" for column in own], MOST_NAMES)
-            sentences.append(f"Only the {name} calls {columns} unstable.")
+            sentences.append(f"Only the {name} treats {columns} as unstable.")
     if changes := list(differences["importance"].items())[:MOST_NAMED]:
         shown = (f"`{n}` from {a:.0f} to {b:.0f} %" for n, (a, b) in changes)
         sentences.append(f"The importance of columns changes: {', '.join(shown)}.")

@@ -150,13 +150,13 @@ def _describe_ranking(mean: Tensor, targets: Tensor) -> str:
     spread = compute_delong_variance(mean[:, 1], targets) ** 0.5
     if area - CLEARLY_RANKED * spread > 0.5:
         return (
-            f"The probabilities do rank the rows (ROC AUC {area:.2f}), so a threshold "
-            "helps, for example --threshold recall=0.8 (in Python "
-            'threshold="recall=0.8"). '
+            f"The probabilities do tell the two classes apart (ROC AUC {area:.2f}), "
+            "so a threshold helps, for example --threshold recall=0.8 (in "
+            'Python threshold="recall=0.8"). '
         )
     low, high = compute_logit_interval(area, spread**2)
     return (
-        "It is not clear that the probabilities rank the rows (ROC AUC "
+        "It is not clear that the probabilities tell the two classes apart (ROC AUC "
         f"{area:.2f}, 95 % interval {low:.2f} to {high:.2f}), so a threshold may not "
         "help. "
     )

@@ -56,8 +56,8 @@ def keep_version(before: Model, after: Model, count: int) -> Model:
         return after
     keys = map(read_version_key, versions[:dropped])
     note = (
-        f"{len(kept)} earlier versions are kept for `cirm rollback`; "
-        f"{', '.join(keys)} had to be removed. Keep more with --keep, up to "
+        f"{len(kept)} earlier versions are kept for `cirm rollback`; the oldest, "
+        f"{', '.join(keys)}, had to be removed. Keep more with --keep, up to "
         f"{MOST_KEPT_BYTES >> 20} MiB, or write updated models to new files with "
         "--out."
     )

@@ -66,13 +66,13 @@ class MLP(Network):
             )
         if not 0 <= self.dropout < 1:
             raise ValueError(
-                "dropout, the fraction of units that is dropped, must be at least 0 "
-                f"and less than 1, but is {self.dropout}."
+                "The setting dropout, the fraction of units that is dropped, must be "
+                f"at least 0 and less than 1, but is {self.dropout}."
             )
         if self.activation not in ACTIVATIONS:
             raise ValueError(
-                f"activation must be one of {', '.join(ACTIVATIONS)}, but is "
-                f"{self.activation!r}."
+                f"The setting activation must be one of {', '.join(ACTIVATIONS)}, but "
+                f"is {self.activation!r}."
             )
 
     @classmethod

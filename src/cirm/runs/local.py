@@ -21,7 +21,8 @@ from cirm.runs.tracker import JobTime, estimate_job_work
 
 MAX_ATTEMPTS = 2  # of a job whose worker was killed, perhaps for its neighbour's memory
 KILLED_MESSAGE = (
-    "its process was killed, perhaps because memory ran out. Use fewer --workers"
+    "the process of the job was killed, perhaps because memory ran out. Run fewer "
+    "jobs at a time with --workers"
 )
 # Errors of the job itself; torch raises RuntimeError when memory is short.
 FAILURES = (ValueError, ArithmeticError, OSError, MemoryError, RuntimeError)

@@ -101,8 +101,8 @@ class RayWorkers:
 
     attempts = 1
     lost_message = (
-        f"its worker was lost in each of {MAX_ATTEMPTS} attempts: check the memory of "
-        "the machines"
+        f"the Ray worker of the job was lost in each of {MAX_ATTEMPTS} attempts. "
+        "Check that the machines have enough memory"
     )
 
     def __init__(self, folder: Path, most: int, depth: int = 1) -> None:

@@ -191,7 +191,7 @@ class RequestGuard:
         if self.hosts and request.url.hostname not in self.hosts:
             text = (
                 "this server does not answer requests for the host "
-                f"{request.url.hostname!r}. Use localhost."
+                f"{request.url.hostname!r}. Send the request to localhost."
             )
             return _make_error_response(421, text)
         if not self._token or request.url.path in OPEN_PATHS:
