@@ -243,7 +243,7 @@ def test_a_network_of_ones_own_is_trained(tmp_path, learner):
     loaded = InvariantClassifier.load(tmp_path / "m.cirm", network=Small())
     assert np.array_equal(loaded.predict_proba(x), model.predict_proba(x))
     with pytest.raises(
-        ValueError, match=r"trained with your own network 'Small'\. Pass"
+        ValueError, match=r"network of your own, the torch module 'Small', which"
     ):
         InvariantClassifier.load(tmp_path / "m.cirm")
     with pytest.raises(ValueError, match="but the model was trained with"):

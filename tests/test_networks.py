@@ -359,7 +359,7 @@ def test_a_restored_module_must_have_the_same_constants():
     description = ModuleNetwork(module).describe()
     assert restore_network(description, module).describe() == description
     module[1].running_mean.add_(1)
-    with pytest.raises(ValueError, match="running statistics of the network"):
+    with pytest.raises(ValueError, match="running statistics of the given network"):
         restore_network(description, module)
 
 

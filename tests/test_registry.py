@@ -70,17 +70,17 @@ def test_an_import_path_is_accepted_also_from_the_current_folder(tmp_path, monke
         ),
         (
             "broken",
-            r"^The shape 'broken', of 'no_module:Thing', cannot be loaded: ",
+            r"^The shape 'broken', of 'no_module:Thing', cannot be imported .",
         ),
         (
             "decimal:Nothing",
-            r"^The shape 'decimal:Nothing' cannot be loaded: ",
+            r"^The shape 'decimal:Nothing' cannot be imported .",
         ),
         (
             "no_module:Thing",
-            "cannot be loaded: ModuleNotFoundError: No module named 'no_module'",
+            "cannot be imported .ModuleNotFoundError: No module named 'no_module'",
         ),
-        (":Thing", r"is not of the form package\.module:Class"),
+        (":Thing", r"is not an import path\. Write package"),
     ],
 )
 def test_what_cannot_be_loaded_is_explained(installed, key, message):

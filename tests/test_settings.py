@@ -99,7 +99,9 @@ def test_a_text_is_read_as_its_type(name, text, value):
     ],
 )
 def test_a_text_of_another_type_is_refused(name, text, complaint):
-    with pytest.raises(ValueError, match=f"^example: {re.escape(complaint)}$"):
+    with pytest.raises(
+        ValueError, match=f"^example: the setting {re.escape(complaint)}$"
+    ):
         settings.parse_settings_by_type(Example, {name: text}, "example")
 
 

@@ -10,7 +10,10 @@ import pytest
     ("words", "message"),
     [
         (["--quick", "--column", "smell"], "no column 'smell'. Use one of digits-b01"),
-        (["--quick", "--table", "here"], "--table is 'here'. Give a folder"),
+        (
+            ["--quick", "--table", "here"],
+            "--table: 'here' has not the form FOLDER:COLUMN",
+        ),
         (["--quick", "--learner", "nope"], "There is no learner 'nope'"),
         (["--quick", "--engine", "cloud"], "no engine 'cloud'"),
     ],

@@ -191,7 +191,10 @@ def test_update_keeps_a_threshold_where_too_few_positive_rows_are_held_out(cirm,
         (["--class-weight", "yes=0"], "the weight of 'yes' must be a positive number"),
         (["--class-weight", "yes=x"], "'yes=x' cannot be read. Write each class"),
         (["--threshold", "precision=0.99"], "no threshold meets this rule"),
-        (["--held-out", "0", "--threshold", "recall=0.9"], "class 'yes' is 0, but"),
+        (
+            ["--held-out", "0", "--threshold", "recall=0.9"],
+            "class 'yes', but there are only 0",
+        ),
         (
             ["--weight", "lactate"],
             "which is not a valid weight. Use weights of zero or more.",

@@ -277,7 +277,7 @@ def test_a_report_is_written_from_records_alone(cirm, tmp_path, recorded):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nowhere"], "nowhere: the folder has no records.json. Give a folder"),
+        (["nowhere"], "nowhere: there is no file records.json in this folder"),
         (
             ["x", "--out", "r.pdf"],
             "--out: the ending of 'r.pdf' is not that of a known",

@@ -63,7 +63,7 @@ def test_a_run_leaves_records_a_summary_and_a_page(cirm, tmp_path):
             ["run", "--address", "h:1"],
             "--address is 'h:1', but the engine local runs",
         ),
-        (["list", "nope"], "list: 'nope' is not one of learners, datasets"),
+        (["list", "nope"], "list: there is nothing called 'nope' to list"),
     ],
 )
 def test_wrong_arguments_give_one_line_and_status_2(refused, words, message):

@@ -8,8 +8,14 @@ import pytest
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--kind", "smell"], "--kind: there is no kind 'smell'. Use one of figure"),
-        (["--quick", "--table", "here"], "--table is 'here'. Give a folder"),
+        (
+            ["--kind", "smell"],
+            "--kind: there is no kind of shortcut 'smell'. Use one of figure",
+        ),
+        (
+            ["--quick", "--table", "here"],
+            "--table: 'here' has not the form FOLDER:COLUMN",
+        ),
         (["--quick", "--learner", "nope"], "There is no learner 'nope'"),
         (["--source", "nowhere"], "no data set or folder 'nowhere'"),
         (["--quick", "--engine", "cloud"], "no engine 'cloud'"),

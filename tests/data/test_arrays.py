@@ -357,5 +357,5 @@ def test_a_header_that_is_no_header_is_refused(tmp_path, header):
     with zipfile.ZipFile(tmp_path / "data.npz", "w") as archive:
         archive.writestr("X.npy", content)
         archive.writestr("y.npy", member((6,), bytes(48)))
-    with pytest.raises(ValueError, match=r"array 'X': it cannot be read \(\S"):
+    with pytest.raises(ValueError, match=r"array 'X': the array cannot be read \(\S"):
         Arrays(str(tmp_path / "data.npz")).draw_problem((0,))

@@ -328,7 +328,7 @@ def test_examples_are_counted_per_environment(tiny):
 
 def test_a_source_that_is_too_small_says_so():
     with pytest.raises(
-        ValueError, match=r"need more than the 1438 training images .* at most 719"
+        ValueError, match=r"need more than the 1,438 training images .* examples=719"
     ):
         Colored(examples=1000).draw_problem((0,))
     assert [len(environment) for environment in Colored().draw_problem((0,)).train] == [

@@ -309,7 +309,7 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):
     folder = fill(tmp_path / "mine")
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("CIRM_DATA", str(tmp_path / "file"))
-    with pytest.raises(ValueError, match=r"cannot be written .* Set CIRM_DATA"):
+    with pytest.raises(ValueError, match=r"cannot be written .* variable CIRM_DATA"):
         import_image_set(TINY, folder)
 
 

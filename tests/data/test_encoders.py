@@ -125,7 +125,7 @@ def test_a_model_file_names_its_encoder_and_refuses_another(colors, tmp_path):
     loaded = load(path, encoder=MeanColor(0.5))
     updated = update(loaded, colors / "b")
     assert [entry.rows for entry in updated.history] == [24, 24]
-    with pytest.raises(ValueError, match="were made by MeanColor") as error:
+    with pytest.raises(ValueError, match="from the encoder MeanColor") as error:
         load(path, encoder=MeanColor(0.75))
     assert has_remedy(error.value)
 

@@ -82,6 +82,6 @@ def test_spare_examples_of_other_environments_are_refused(fresh, complaint):
 def test_spare_examples_with_other_features_are_refused():
     with pytest.raises(
         ValueError,
-        match=r"'a, fresh': the features are \[3\], but those of 'a' are \[2\]",
+        match=r"'a, fresh': the inputs of .* \[3\], but in .* 'a' they have \[2\]",
     ):
         Problem((environment("a"),), fresh=(environment("a", width=3),))

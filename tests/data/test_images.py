@@ -164,7 +164,7 @@ def test_a_tree_of_another_shape_is_refused(tree, tmp_path_factory):
 
 def test_one_class_alone_is_refused(tmp_path):
     paint(tmp_path / "a" / "red" / "1.png")
-    refused(tmp_path, "all images are of the class 'red'. Add a folder")
+    refused(tmp_path, "all images are of the class 'red', but two or more")
 
 
 def test_an_unknown_environment_to_hold_out_is_refused(tree):
@@ -190,19 +190,20 @@ def test_settings_without_sense_are_refused(settings, message):
 @pytest.mark.parametrize("content", [b"", b"no image", b"%!PS-Adobe-3.0 EPSF-3.0\n"])
 def test_what_is_no_image_is_refused_with_its_path(tree, content):
     (tree / "b" / "blue" / "x.jpg").write_bytes(content)
-    refused(tree, r"image '.*b/blue/x\.jpg'\: it cannot be read \(")
+    refused(tree, r"image '.*b/blue/x\.jpg'\: the image cannot be read \(")
 
 
 def test_an_image_that_was_cut_off_is_refused(tree):
     path = tree / "a" / "red" / "2.png"
     path.write_bytes(path.read_bytes()[:-30])
-    refused(tree, r"2\.png'\: it cannot be read \(")
+    refused(tree, r"2\.png'\: the image cannot be read \(")
 
 
 def test_floating_point_images_are_refused(tree):
     paint(tree / "a" / "red" / "1.tiff", 0.5, mode="F")
     refused(
-        tree, r"1\.tiff'\: the image has 4 x 4 pixels of mode F. Use .* 8 or 16 bits"
+        tree,
+        r"1\.tiff'\: the image has 4 x 4 pixels in the format F of .* Use .* 8 or 16 bits",
     )
 
 
@@ -240,7 +241,7 @@ def test_damaged_images_are_read_or_refused_in_one_sentence(damaged, format, dat
     try:
         problem = ImageFolder(str(damaged), side=4).draw_problem((0,))
     except ValueError as error:
-        assert "1.png': it" in str(error)
+        assert "1.png': the image" in str(error)
         assert has_remedy(error)
     else:
         assert len(problem.train[0]) == 2

@@ -63,7 +63,7 @@ def test_cached_images_are_decoded_once_for_each_size(tmp_path):
         file.write_bytes(b"damaged")
     again = Pacs(side=4).draw_problem((0,)).train[0].take_all(1).x
     torch.testing.assert_close(first, again)
-    with pytest.raises(ValueError, match="it cannot be read"):
+    with pytest.raises(ValueError, match="the image cannot be read"):
         Pacs(side=5).draw_problem((0,))
     assert len(Pacs().list_files()) == 4 * 7 * 2  # none of the decoded ones
 

@@ -158,7 +158,9 @@ def test_wrong_settings_are_refused(settings, message):
 
 
 def test_a_folder_with_too_few_places_is_refused(folder, tmp_path):
-    with pytest.raises(ValueError, match=r"3 files of .* have 60 rows or more, but 4"):
+    with pytest.raises(
+        ValueError, match=r"4 files with 60 rows or more are needed, but .* only 3"
+    ):
         PlantedShortcutTable(
             str(folder), "ill", examples=60, environments=3
         ).draw_problem((0,))

@@ -175,10 +175,19 @@ def test_along_the_sweep_only_the_true_coefficients_keep_their_risk():
     [
         ({"dimension": 3}, "scm: the setting dimension is 3. Use an even number"),
         ({"examples": 0}, "scm: the setting examples is 0. Use 1 or more."),
-        ({"scales": ()}, r"scm: scales is \[\]. Use one or more positive numbers"),
+        (
+            {"scales": ()},
+            r"scm: the setting scales is \[\]. Use one or more positive numbers",
+        ),
         ({"scales": (1.0, -1.0)}, r"scales is \[1.0, -1.0\]. Use one or more positive"),
-        ({"unseen": 5.0}, "scm: unseen is 5.0. Use a positive scale that is not among"),
-        ({"sweep": (math.nan,)}, r"scm: sweep is \[nan\]. Use finite numbers"),
+        (
+            {"unseen": 5.0},
+            "scm: the setting unseen is 5.0. Use a positive scale that is not among",
+        ),
+        (
+            {"sweep": (math.nan,)},
+            r"scm: the setting sweep is \[nan\]. Use finite numbers",
+        ),
     ],
 )
 def test_settings_without_sense_are_refused(settings, message):

@@ -141,7 +141,7 @@ def test_a_parquet_file_is_encoded_like_text(tmp_path):
 def test_parquet_without_its_extra_says_what_to_install(tmp_path, monkeypatch):
     pd.DataFrame({"a": [1]}).to_parquet(tmp_path / "a.parquet")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    refused(tmp_path / "a.parquet", r"needs pyarrow\. .*cirm\[parquet\]")
+    refused(tmp_path / "a.parquet", r"needs the package pyarrow\. .*cirm\[parquet\]")
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ def test_an_anneal_of_one_never_comes():
     ],
 )
 def test_impossible_settings_are_refused(settings, message):
-    with pytest.raises(ValueError, match=f"^irmv1: {message}"):
+    with pytest.raises(ValueError, match=f"^irmv1: the setting {message}"):
         IRMv1(NETWORK, **settings)
 
 

@@ -104,5 +104,5 @@ def test_a_strong_penalty_makes_the_risks_equal():
     ],
 )
 def test_impossible_settings_are_refused(settings, message):
-    with pytest.raises(ValueError, match=f"^vrex: {message}"):
+    with pytest.raises(ValueError, match=f"^vrex: the setting {message}"):
         VREx(NETWORK, **settings)

@@ -205,7 +205,7 @@ def test_a_later_place_with_one_class_is_learned_and_said(clinic, quick):
 def test_rows_that_were_learned_are_refused_unless_asked_for(files, quick):
     model = fit(files / "clinic-a.csv", "outcome", settings=quick)
     with pytest.raises(
-        ValueError, match="'clinic-a': the model was trained on these rows"
+        ValueError, match="'clinic-a': the model was already trained on these rows"
     ):
         update(model, files / "clinic-a.csv")
     assert len(update(model, files / "clinic-a.csv", again=True).history) == 2

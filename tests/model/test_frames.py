@@ -66,7 +66,9 @@ def test_what_is_missing_to_read_polars_is_named(clinic, monkeypatch):
         raise ModuleNotFoundError("pyarrow is required")
 
     monkeypatch.setattr(pl.DataFrame, "to_pandas", fail)
-    with pytest.raises(ValueError, match=r"needs pyarrow\. .*cirm\[parquet\]"):
+    with pytest.raises(
+        ValueError, match=r"needs the package pyarrow\. .*cirm\[parquet\]"
+    ):
         fit(table, "outcome")
 
 

@@ -92,7 +92,7 @@ def test_sections_without_records_are_left_out():
 
 
 def test_a_report_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="records of 'A run' have no score"):
+    with pytest.raises(ValueError, match="records of 'A run' contain no scores"):
         build_run_page([], "A run")
 
 

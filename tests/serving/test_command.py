@@ -98,8 +98,14 @@ def test_the_token_comes_from_a_file_or_from_the_environment(
 
 BAD_WORDS = [
     (["none.cirm"], "none.cirm"),
-    (["m.cirm", "--host", "0.0.0.0"], "--host: anyone who can reach '0.0.0.0'"),
-    (["m.cirm", "--host", "a.example"], "--host: anyone who can reach 'a.example'"),
+    (
+        ["m.cirm", "--host", "0.0.0.0"],
+        "--host: anyone who can reach the address '0.0.0.0'",
+    ),
+    (
+        ["m.cirm", "--host", "a.example"],
+        "--host: anyone who can reach the address 'a.example'",
+    ),
     (["m.cirm", "--token-file", "none"], "--token-file: there is no file 'none'"),
     (
         ["m.cirm", "--token-file", "short"],

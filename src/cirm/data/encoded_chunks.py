@@ -148,8 +148,8 @@ def _encode_chunk(
     if inputs.shape[1:] != schema.treatment.shape:
         raise ValueError(
             f"{where}: each row has inputs of the shape {list(inputs.shape[1:])}, but "
-            "the model was fitted to inputs of the shape "
-            f"{list(schema.treatment.shape)}. Give inputs of that shape."
+            f"in the first data they had {list(schema.treatment.shape)}. Give inputs "
+            "of the same shape."
         )
     if not np.isfinite(inputs).all():
         bad = int((~np.isfinite(inputs)).sum())

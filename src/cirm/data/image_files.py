@@ -58,8 +58,8 @@ def read_image(path: Path, side: int, channels: int) -> NDArray[np.uint8]:
             "or remove the file."
         ) from None
     raise ValueError(
-        f"{where}: the image has {size[0]} x {size[1]} pixels of mode {mode}. Use "
-        f"images of at most {MOST_PIXELS:,} pixels with 8 or 16 bits each."
+        f"{where}: the image has {size[0]} x {size[1]} pixels in the format {mode} of "
+        f"Pillow. Use images of at most {MOST_PIXELS:,} pixels with 8 or 16 bits each."
     )
 
 

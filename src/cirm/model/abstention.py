@@ -72,8 +72,8 @@ def _check_abstention(model: ModelFacts, rate: float) -> None:
     """Refuse a rate out of range, and models whose predictions have no such error."""
     if not 0 < rate < 1:
         raise ValueError(
-            f"--abstain: {rate:g} is not between 0 and 1. Give the largest fraction of "
-            "wrong predictions, for example 0.1."
+            f"--abstain: {rate:g} is not between 0 and 1. Give the largest fraction "
+            "of wrong predictions that you accept, for example 0.1."
         )
     if not model.task.classes:
         raise ValueError(

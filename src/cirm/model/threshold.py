@@ -134,10 +134,10 @@ def choose_threshold(
     if scores is None or min(count, rest) < FEWEST_POSITIVES:
         which = "of" if count <= rest else "not of"
         raise ValueError(
-            f"--threshold {text}: the number of held-out rows that are {which} the "
-            f"class {positive!r} is {min(count, rest):.0f}, but {FEWEST_POSITIVES} are "
-            "needed to choose a threshold. Fit with more rows or a larger --held-out "
-            "(up to 0.5), or give a number, as in --threshold 0.2."
+            f"--threshold {text}: choosing a threshold needs {FEWEST_POSITIVES} "
+            f"held-out rows {which} the class {positive!r}, but there are only "
+            f"{min(count, rest):.0f}. Fit with more rows or a larger --held-out (up "
+            "to 0.5), or give a number, as in --threshold 0.2."
         )
     cuts, recall, alarms = _compute_recall_at_thresholds(scores)
     found, false = recall * count, alarms * rest

@@ -198,7 +198,7 @@ class PaperExperiment:
         chosen = set(keys)
         for key in chosen - set(self.keys):
             raise ValueError(
-                f"{self.name} has no learner {key!r}. Choose one of "
+                f"The experiment {self.name} has no learner {key!r}. Choose one of "
                 f"{'; '.join(self.keys)}."
             )
         trials = {

@@ -375,5 +375,5 @@ def test_a_state_of_an_earlier_revision_is_opened_and_learns_on(values):
     later = learner.observe(opened, (places[1],), Randomness((0,)).at("stage", 1))
     assert later.unstable.tolist() == [[False] * 4 + [True]]
     del tensors["state.unit"]
-    with pytest.raises(ValueError, match=r"the tensor 'state\.unit' is missing"):
+    with pytest.raises(ValueError, match=r"lacks the tensor 'state\.unit'"):
         unflatten_state(learner, tensors)
