@@ -203,7 +203,7 @@ def test_floating_point_images_are_refused(tree):
     paint(tree / "a" / "red" / "1.tiff", 0.5, mode="F")
     refused(
         tree,
-        r"1\.tiff'\: the image has 4 x 4 pixels in the format F of .* Use .* 8 or 16 bits",
+        r"1\.tiff'\: the image has 4 x 4 pixels in the format F .* 8 or 16 bits",
     )
 
 
@@ -218,7 +218,7 @@ def test_a_small_file_that_unpacks_to_much_is_refused_unread(tree, side):
     )
     content += chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
     (tree / "a" / "red" / "1.png").write_bytes(content)
-    refused(tree, r"1\.png'\: (the image has|it cannot be read) .*pixels")
+    refused(tree, r"1\.png'\: (the image has|the image cannot be read) .*pixels")
 
 
 @pytest.fixture(scope="module")

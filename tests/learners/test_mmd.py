@@ -61,5 +61,5 @@ def test_past_examples_take_part_as_an_environment():
     ],
 )
 def test_impossible_settings_are_refused(settings, message):
-    with pytest.raises(ValueError, match=f"^mmd: {message}"):
+    with pytest.raises(ValueError, match=f"^mmd: the setting {message}"):
         MMD(**settings)
