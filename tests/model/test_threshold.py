@@ -65,7 +65,7 @@ def test_a_number_needs_no_rows_and_a_rule_needs_ten_of_each_class():
     assert choose_threshold("0.2", "ill", None).value == 0.2
     few = HeldOutScores((9.0, 20.0), POSITIVES[:9], OTHERS)
     for scores, message in (
-        (None, "is 0, but"),
+        (None, "only 0"),
         (few, "of the class 'ill', but there are only 9"),
     ):
         with pytest.raises(ValueError, match=message):
