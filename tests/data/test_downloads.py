@@ -212,7 +212,7 @@ def test_where_nothing_serves_the_message_names_each_way_and_what_to_do(
         f"{CLOSED}: the server could not be reached",
         f"{mirror}: the server answered 404",
         "npm is not installed",
-        f"{tmp_path / 'none'}: there is no such folder",
+        f"the folder {tmp_path / 'none'} does not exist",
         "cirm data import tiny FOLDER",
         "--source FOLDER",
     ):
@@ -300,7 +300,7 @@ def test_other_files_under_a_cached_name_are_not_overwritten(tmp_path):
     source = dataclasses.replace(TINY, hashes=("",) * 4)
     path = import_image_set(source, fill(tmp_path / "mine"))
     other = fill(tmp_path / "other", changed(1, encoded(np.zeros(12, np.uint8))))
-    with pytest.raises(ValueError, match=f"the folder {path} first"):
+    with pytest.raises(ValueError, match=f"remove the folder {path} and"):
         import_image_set(source, other)
     assert (path / idx.IDX_PARTS[1]).read_bytes() == FOUR[1] and cached() == ["tiny"]
 

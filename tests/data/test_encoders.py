@@ -141,7 +141,9 @@ def test_a_built_in_encoder_with_other_weights_is_refused(monkeypatch):
 
     monkeypatch.setitem(encoders.ENCODERS, "letters", "tests.data.test_encoders:parts")
     identity = EncoderIdentity("letters", "0" * 64, 5)
-    with pytest.raises(ValueError, match="were made by letters \\(weights 00000000"):
+    with pytest.raises(
+        ValueError, match="from the encoder letters \\(weights 00000000"
+    ):
         find_encoder(identity)
 
 

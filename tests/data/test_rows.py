@@ -162,7 +162,7 @@ def test_what_is_no_data_is_refused():
     with pytest.raises(FileNotFoundError, match=r"no file or folder 'none\.csv'"):
         open_data_sources("none.csv")
     with pytest.raises(
-        ValueError, match=r"data: list cannot be read\. Give a file, a folder"
+        ValueError, match=r"data: an object of type list cannot be read\. Give"
     ):
         open_data_sources([])
 

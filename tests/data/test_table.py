@@ -330,7 +330,7 @@ def test_files_that_are_no_tables_are_refused(tmp_path):
 
 
 def test_a_data_frame_without_rows_is_refused():
-    with pytest.raises(ValueError, match="table: there are no rows"):
+    with pytest.raises(ValueError, match="table: the data have no rows"):
         prepare(pd.DataFrame({"a": [], "y": []}), "y")
 
 

@@ -88,9 +88,7 @@ def records(adapt, cls=Centring, seeds=(0, 1), label="own"):
 def test_numbers_of_rows_are_positive_or_all():
     assert parse_adaptation_row_counts((300, "all", "30")) == (300, "all", 30)
     for wrong in (0, -1, 2.5, "many", "", "0", True):
-        with pytest.raises(
-            ValueError, match=r"number of rows to adapt to \(1 or more\)"
-        ):
+        with pytest.raises(ValueError, match=r"number of rows to adapt to, 1 or more"):
             parse_adaptation_row_counts([wrong])
 
 

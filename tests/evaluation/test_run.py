@@ -149,6 +149,6 @@ def test_a_transform_changes_what_the_learner_sees():
 def test_divergence_names_learner_stage_step_and_seeds():
     settings = {"hidden": (), "epochs": 200, "rate": 1e30, "optimiser": "sgd"}
     with pytest.raises(
-        DivergenceError, match=r"learner erm, stage 0: .*step \d+ .*seeds 0, 1"
+        DivergenceError, match=r"learner erm, stage 0: .*step \d+: .*seeds 0, 1"
     ):
         records(settings)

@@ -173,11 +173,11 @@ def test_it_is_made_by_its_key():
     made = create_inference("eiil", {"steps": 7}, "paper")
     assert (made.steps, made.hidden, made.outputs) == (7, (390, 390), 1)
     with pytest.raises(
-        ValueError, match=r"has no setting 'stepz'\. Choose one of hidden, act"
+        ValueError, match=r"there is no setting 'stepz'\. Choose one of hidden, act"
     ):
         create_inference("eiil", {"stepz": 7})
     with pytest.raises(
-        ValueError, match=r"has no preset 'x'\. Choose one of paper, eiil"
+        ValueError, match=r"there is no preset 'x'\. Choose one of paper, eiil"
     ):
         create_inference("eiil", preset="x")
     with pytest.raises(ValueError, match=r"no inference 'zin'\. Choose one of eiil"):

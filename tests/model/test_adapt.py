@@ -150,7 +150,7 @@ def test_a_missing_column_is_refused_unless_it_is_filled(model, new):
 
 
 def test_no_rows_are_refused(model, new):
-    with pytest.raises(ValueError, match="there are no rows"):
+    with pytest.raises(ValueError, match="the data have no rows"):
         adapt(model, new[:0])
 
 

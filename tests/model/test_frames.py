@@ -55,7 +55,9 @@ def test_a_table_of_another_package_gives_the_model_and_scores_of_pandas(clinic,
 
 def test_a_column_alone_is_no_table(clinic):
     column = pl.from_pandas(clinic(20, 0.9, 0))["age"]
-    with pytest.raises(ValueError, match=r"data: Series is not a table\. Pass a table"):
+    with pytest.raises(
+        ValueError, match=r"an object of type Series is not a table\. Pass"
+    ):
         fit(column, "outcome")
 
 

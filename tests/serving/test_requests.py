@@ -353,5 +353,7 @@ def test_a_model_of_images_is_refused(tmp_path):
     settings = {"epochs": 1, "hidden": (2,)}
     model = fit(tmp_path / "images", learner="erm", settings=settings, side=8)
     save(model, tmp_path / "m.cirm")
-    with pytest.raises(ValueError, match="reads images, but only models of tables"):
+    with pytest.raises(
+        ValueError, match="trained on images, but only models of tables"
+    ):
         serve(tmp_path / "m.cirm").__enter__()
