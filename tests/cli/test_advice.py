@@ -51,6 +51,10 @@ PRINTERS = {  # which commands print the messages of a file
     "data/planted.py": ("stress", "board"),
     "data/schema_inference.py": ("fit",),
     "data/values.py": ("fit", "compare"),
+    "evaluation/adaptation.py": ("run",),
+    "evaluation/run.py": ("run",),
+    "evaluation/selection.py": ("select",),
+    "inference/__init__.py": ("run",),
     "learners/__init__.py": ("fit", "run", "select"),
     "learners/steady/columns_explain.py": ("fit", "inspect"),
     "model/abstention.py": ("predict", "evaluate", "serve"),
@@ -59,6 +63,9 @@ PRINTERS = {  # which commands print the messages of a file
     "model/data_notes.py": ("fit",),
     "model/evaluate.py": ("fit", "update", "inspect", "evaluate"),
     "model/file.py": ("fit",),
+    "model/fit.py --held-out": ("fit",),
+    "model/fit.py --channels": ("fit",),
+    "model/fit.py --set": ("fit",),
     "model/fit.py": ("update",),
     "model/model.py --unstable": ("fit",),
     "model/model.py --stable": ("fit",),
@@ -73,7 +80,10 @@ PRINTERS = {  # which commands print the messages of a file
     "model/warnings.py --accept-units": ("update", "adapt", "predict"),
     "model/warnings.py --again": ("update",),
     "model/warnings.py": ("fit",),
+    "model/predict.py": ("predict",),
+    "model/stage_scores.py": ("fit",),
     "report/diagnostics.py": ("run",),
+    "report/selection_page.py": ("select",),
 }
 
 

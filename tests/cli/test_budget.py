@@ -41,7 +41,7 @@ def test_the_cost_is_one_line_that_says_where_it_comes_from(monkeypatch):
 def test_a_spent_budget_says_what_is_left_and_how_to_continue():
     cost = estimate()
     queue = JobQueue(JOBS, budget=Budget(60.0), seconds=cost.seconds_by_job)
-    assert queue.take() is None
+    assert queue.take_next_job() is None
     assert describe_unstarted_jobs(queue, cost, 3) == (
         "The budget of 60 s is spent: 3 of 3 jobs are left, 6.0 core-minutes. The "
         "shortest is expected to take 2 min. Run the same command again to continue "

@@ -89,7 +89,7 @@ def test_unknown_names_and_wrong_files_are_one_sentence(tmp_path):
         "pacs, gas-drift, gas-turbine, brain-age, gusto, breast-cancer, covertype."
     )
     wrong = call("import", "mnist", write(tmp_path / "mine")).exception
-    assert isinstance(wrong, ValueError) and "mnist is [60000, 28, 28]" in str(wrong)
+    assert isinstance(wrong, ValueError) and "mnist has [60000, 28, 28]" in str(wrong)
     assert not (get_cache_folder() / "mnist").exists()
 
 

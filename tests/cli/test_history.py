@@ -30,7 +30,9 @@ def inspect(cirm, path, *words):
 
 
 def test_update_says_how_earlier_places_would_fare_now(updated):
-    (line,) = [text for text in updated.splitlines() if text.startswith("Earlier env")]
+    (line,) = [
+        text for text in updated.splitlines() if text.startswith("Earlier places")
+    ]
     assert " % before this update, " in line
     assert "(estimated from stored moments of 180 rows)." in line
 

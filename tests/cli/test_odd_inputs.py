@@ -57,7 +57,7 @@ def test_a_pipe_is_refused_instead_of_waited_for(cirm, folder):
     assert status == 2
     assert "'p.csv' is not a regular file. Save the data in a file, or use -" in error
     status, _, error = cirm("inspect", "p.cirm")
-    assert status == 2 and "model file 'p.cirm' is not a regular file." in error
+    assert status == 2 and "model file 'p.cirm' is a device or a pipe" in error
 
 
 def test_a_compressed_table_is_refused_with_what_to_do(cirm, folder):

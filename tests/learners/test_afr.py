@@ -42,5 +42,5 @@ def test_a_strong_penalty_leaves_the_last_layer_as_it_was():
 
 @pytest.mark.parametrize(("name", "value"), [("gamma", -1.0), ("memory", 0)])
 def test_impossible_settings_are_refused(name, value):
-    with pytest.raises(ValueError, match=f"afr: {name} must be"):
+    with pytest.raises(ValueError, match=f"afr: the setting {name} must be"):
         AFR(**{name: value})

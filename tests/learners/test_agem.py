@@ -42,5 +42,5 @@ def test_the_reference_is_drawn_from_all_past_environments():
 
 @pytest.mark.parametrize(("name", "value"), [("memory", -1), ("reference", 0)])
 def test_impossible_settings_are_refused(name, value):
-    with pytest.raises(ValueError, match=f"agem: {name} must be"):
+    with pytest.raises(ValueError, match=f"agem: the setting {name} must be"):
         AGEM(**{name: value})

@@ -60,5 +60,5 @@ def test_the_features_of_replayed_examples_are_held_where_they_were_kept():
     ("name", "value"), [("penalty", -1.0), ("form", "other"), ("memory", -1)]
 )
 def test_impossible_settings_are_refused(name, value):
-    with pytest.raises(ValueError, match=f"align: {name} must be"):
+    with pytest.raises(ValueError, match=f"align: the setting {name} must be"):
         Align(**{name: value})

@@ -95,5 +95,5 @@ def test_a_class_without_examples_is_unlikely():
     ("name", "value"), [("iterations", 0), ("leaves", 1), ("sequence", "all")]
 )
 def test_impossible_settings_are_refused(name, value):
-    with pytest.raises(ValueError, match=f"boosting: {name} must be"):
+    with pytest.raises(ValueError, match=f"boosting: the setting {name} must be"):
         create("boosting", make_classes("a", 2), {name: value})

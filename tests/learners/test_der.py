@@ -72,5 +72,5 @@ def test_past_outputs_are_remembered():
 
 @pytest.mark.parametrize(("name", "value"), [("alpha", -1.0), ("replay", 0)])
 def test_impossible_settings_are_refused(name, value):
-    with pytest.raises(ValueError, match=f"der: {name} must be"):
+    with pytest.raises(ValueError, match=f"der: the setting {name} must be"):
         DER(**{name: value})

@@ -205,7 +205,7 @@ def test_classification_is_refused():
     environment = Environment(
         "a", torch.ones(2, 1), torch.tensor([0, 1]), Task.classification(2)
     )
-    with pytest.raises(ValueError, match="icp: the task is classification, but"):
+    with pytest.raises(ValueError, match="icp: the data are for classification, but"):
         create("icp", environment)
 
 
@@ -221,6 +221,6 @@ def test_a_single_example_is_refused():
 def test_settings_that_make_no_sense_are_refused(settings):
     with pytest.raises(
         ValueError,
-        match=r"icp: (level|most) must be (between|from) .*, but is",
+        match=r"icp: the setting (level|most) must be (between|from) .*, but is",
     ):
         learner(**settings)

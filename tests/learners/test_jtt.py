@@ -53,5 +53,5 @@ def test_examples_that_contradict_a_shortcut_count_more():
 
 @pytest.mark.parametrize("name", ["first_epochs", "upweight"])
 def test_impossible_settings_are_refused(name):
-    with pytest.raises(ValueError, match=f"jtt: {name} must be"):
+    with pytest.raises(ValueError, match=f"jtt: the setting {name} must be"):
         JTT(**{name: 0})

@@ -66,5 +66,5 @@ def test_a_network_with_hidden_layers_is_refused():
 
 @pytest.mark.parametrize(("name", "value"), [("l2", -1.0), ("sequence", "all")])
 def test_impossible_settings_are_refused(name, value):
-    with pytest.raises(ValueError, match=f"logistic: {name} must be"):
+    with pytest.raises(ValueError, match=f"logistic: the setting {name} must be"):
         Logistic(**{name: value})

@@ -53,5 +53,5 @@ def test_a_constant_feature_does_no_harm():
 
 @pytest.mark.parametrize(("name", "value"), [("l2", -1.0), ("sequence", "all")])
 def test_impossible_settings_are_refused(name, value):
-    with pytest.raises(ValueError, match=f"ridge: {name} must be"):
+    with pytest.raises(ValueError, match=f"ridge: the setting {name} must be"):
         Ridge(**{name: value})

@@ -105,7 +105,7 @@ def test_a_shortcut_that_turned_round_is_relearned_from_inputs_alone():
 
 @pytest.mark.parametrize(("name", "value"), [("independence", -1.0), ("memory", -1)])
 def test_impossible_settings_are_refused(name, value):
-    with pytest.raises(ValueError, match=f"sfb: {name} must be"):
+    with pytest.raises(ValueError, match=f"sfb: the setting {name} must be"):
         SFB(**{name: value})
 
 

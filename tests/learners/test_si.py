@@ -50,5 +50,5 @@ def test_a_strong_penalty_keeps_important_parameters_in_place():
 
 @pytest.mark.parametrize(("name", "value"), [("strength", -1.0), ("damping", 0.0)])
 def test_impossible_settings_are_refused(name, value):
-    with pytest.raises(ValueError, match=f"si: {name} must be"):
+    with pytest.raises(ValueError, match=f"si: the setting {name} must be"):
         SI(**{name: value})

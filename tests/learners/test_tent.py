@@ -77,5 +77,5 @@ def test_a_network_without_normalisation_is_refused():
 
 @pytest.mark.parametrize(("name", "value"), [("steps", -1), ("step_rate", 0.0)])
 def test_impossible_settings_are_refused(name, value):
-    with pytest.raises(ValueError, match=f"tent: {name} must be"):
+    with pytest.raises(ValueError, match=f"tent: the setting {name} must be"):
         TENT(**{name: value})

@@ -54,9 +54,9 @@ def adapt_model(
     as_json: Json = False,
     report: ReportFile = None,
 ) -> None:
-    """Adapt a model to a new environment, from rows whose targets are not known.
+    """Adapt a model to a new place, from rows whose targets are not known.
 
-    What the model found to differ between environments is estimated anew from these
+    What the model found to differ between places is estimated anew from these
     rows. Prints what changed, with intervals, and what was not adapted and why. The
     adapted model is written to a new file; `cirm update` on it continues from the
     unadapted model.

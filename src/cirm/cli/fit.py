@@ -226,11 +226,11 @@ def fit_model(
     as_json: Json = False,
     report: ReportFile = None,
 ) -> None:
-    """Train a model on data of one or more environments and write it to a file.
+    """Train a model on data of one or more places and write it to a file.
 
     Prints how each column is used and how well the model does on held-out rows. The
-    first environment alone decides how columns are scaled and encoded, so that a
-    value means the same at every site. With --each or --each-set, many models are
+    first place alone decides how columns are scaled and encoded, so that a
+    value means the same at every place. With --each or --each-set, many models are
     fitted at once, by --workers processes or on a Ray cluster (--engine ray).
     """
     from cirm.cli.progress import show_step_progress
@@ -354,7 +354,7 @@ def update_model(
     as_json: Json = False,
     report: ReportFile = None,
 ) -> None:
-    """Continue training a model on new environments; earlier data are not needed.
+    """Continue training a model on new places; earlier data are not needed.
 
     The model file is replaced only when training has finished, and stays unchanged if
     anything fails. `cirm rollback` returns to the model before.

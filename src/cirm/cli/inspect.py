@@ -33,7 +33,7 @@ def inspect_model(
     report: ReportFile = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Show a model's environments, scores, stored data and important columns."""
+    """Show a model's places, scores, stored data and important columns."""
     from cirm.cli.model_output import print_model_description, print_model_history
     from cirm.cli.output import format_typed_command, write_and_print_result
     from cirm.cli.progress import show_step_progress

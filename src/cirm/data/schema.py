@@ -63,9 +63,8 @@ def check_column_roles(target: str, environment: str, weight: str) -> None:
     for (role, name), (other, same) in combinations(roles.items(), 2):
         if name and name == same:
             raise ValueError(
-                f"column {name!r} is given both with --{role} and with --{other} (in "
-                f"Python {role}= and {other}=). Choose another column for one of the "
-                "two."
+                f"column {name!r} is used twice: as the {role} and as the {other}. "
+                "Name another column for one of the two."
             )
 
 
