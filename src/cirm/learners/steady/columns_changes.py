@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from cirm.learners.steady.columns_basis import LIMIT
 from cirm.learners.steady.columns_effects import (
     DIFFERENT,
     LEAST_ALIGNMENT,
@@ -27,7 +28,6 @@ MOST_OF_LEVEL = 0.8  # spent on features that can be separated from all others
 OF_CLUSTERS = 0.01  # part of the level: losing several columns costs more than one
 USUAL_CHANGE = 0.05  # relative spread of effects that is expected of any table
 USUAL_EFFECT_CHANGE = 0.03  # the same in regressions, in which two changes are needed
-ALONE = 0.01  # level of coefficients, if the common factor of effects is not known
 ONE_SIDED = 1.64  # standard errors of a one-sided interval of 95 %
 FACTOR_ERROR = 0.15  # of a common factor of effects: planted columns change by more
 SHORTCUTS = 0.03  # prior probability that a unit is one
@@ -113,10 +113,15 @@ def compute_p_value_of_change(state: ColumnsState, feature: int, output: int) ->
 
 
 def _get_score_effects(state: ColumnsState) -> Effects:
-    """Return the effects [e, d, 1] of scores, along curves if there are any."""
+    """Return the effects [e, d, 1] of scores, along curves for columns of two values.
+
+    Of a number a line shows a change with fewer rows, even where its effect is curved.
+    """
     places = state.places
     scores = EffectContrasts(*places.scores.split(1, 2))
     along = (places.alignment_variance < UNKNOWN).sum(0) > 1
+    is_number = (state.basis.limit <= LIMIT) & (state.basis.scale > 0)
+    along &= ~torch.isin(state.unit, state.unit[is_number])[:, None]
     curved = places.alignment, places.alignment_variance
     first, second = (
         torch.where(along, curve, line)
@@ -188,8 +193,7 @@ def _find_changed_effects(
     if coefficients is not None and coefficients.shape[1]:
         # What others add depends on this column, too; so they show nothing usual.
         back = coefficients[:, :, :1], coefficients[:, :, 1:]
-        back_changes = compare_with_usual_changes(*back, nobody, unit)
-        is_confirmed |= back_changes < ALONE / max(1, int(found.sum()))
+        is_confirmed |= combine_effects(*back).p_value_of_change() < share
         is_confirmed &= ~find_equal_effects(*back)
     return found & is_confirmed
 

@@ -103,7 +103,7 @@ class Steady(Learner[Any]):
     min_steps = 0  # training stops early by held-out rows
     adapts = True
     revision = 10
-    table_revision = 1
+    table_revision = 2
     added_later = (
         "state.cluster",
         "state.simple",
