@@ -121,7 +121,7 @@ def test_updating_a_model_in_place_needs_no_permission(cirm, fitted):
     ("place", "message"),
     [
         ("none/p.html", "--report: the folder 'none' does not exist."),
-        ("/proc/p.html", "--report: the folder '/proc' cannot be written to:"),
+        ("/proc/p.html", "--report: no file can be written to the folder '/proc':"),
     ],
 )
 @pytest.mark.parametrize("command", [UPDATE, PREDICT, EVALUATE, INSPECT])

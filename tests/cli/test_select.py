@@ -61,7 +61,7 @@ def test_arguments_may_come_in_any_order(cirm, tmp_path):
     assert found["dataset"] == {"name": "scm", "dimension": 4, "examples": 40}
     assert found["metric"] == "error"
     reason = "it needs two or more stages, but there is only 1"
-    assert f"Rule next is not used: {reason}." in printed
+    assert f"The selection rule next is not used: {reason}." in printed
     assert "next" not in found["picks"]
 
 

@@ -261,7 +261,7 @@ def test_another_setting_of_a_rule_is_another_job_and_no_rule_none():
 
 
 def test_rules_must_have_names_of_their_own():
-    with pytest.raises(ValueError, match="different names"):
+    with pytest.raises(ValueError, match="must have its own name"):
         search((Quantile(0.1), Quantile(0.2))).plan_jobs()
 
 
