@@ -25,7 +25,7 @@ from cirm.runs.archive import load_archive
 from cirm.runs.calibration import time_first_steps
 from cirm.runs.durations import (
     DURATIONS_NAME,
-    estimate_recorded_seconds,
+    estimate_seconds_from_recorded_jobs,
     hash_work_of_job,
     load_recorded_durations,
     time_reference_steps,
@@ -54,7 +54,7 @@ def collect_durations(
         archive = load_archive(results / experiment.name)
         for trial in experiment.list_trials():
             (job,) = trial.plan_jobs((0,))
-            for entry in archive.list_entries(trial.identity):
+            for entry in archive.list_packed_jobs(trial.identity):
                 known = least.setdefault(hash_work_of_job(job), {})
                 counts[hash_work_of_job(job)] += 1
                 work = estimate_data_work(job.data, 1)
@@ -140,7 +140,7 @@ def print_costs() -> None:
             size = trial.data.get("environments", 1) * trial.data.get("examples", 1000)
             cell = f"{trial.label}, {size:,} examples"
             for job in trial.plan_jobs(range(experiment.seeds)):
-                seconds = estimate_recorded_seconds(job)
+                seconds = estimate_seconds_from_recorded_jobs(job)
                 unknown += seconds is None
                 cells[cell] = cells.get(cell, 0.0) + (seconds or 0.0) / 60
         total += sum(cells.values())

@@ -30,7 +30,7 @@ from cirm.records import (
     write_text_atomically,
 )
 from cirm.runs.archive import add_finished_jobs_to_archive
-from cirm.runs.driver import LOST, drive_jobs
+from cirm.runs.driver import LOST, run_queued_jobs
 from cirm.runs.job_queue import JobQueue
 from cirm.runs.jobs import Job
 from cirm.runs.local import get_records_path, list_unfinished_jobs
@@ -178,7 +178,7 @@ def simulate(jobs: Sequence[Job], workers: int, speed: float) -> dict[str, float
         begin, used = time.monotonic(), time.process_time()
         tracker = JobTracker(jobs, workers, [])
         with show_job_progress(tracker, folder, "simulation") as report:
-            failures = drive_jobs(JobQueue(jobs), cluster, report)
+            failures = run_queued_jobs(JobQueue(jobs), cluster, report)
         used = time.process_time() - used - cluster.own_time
         seconds = time.monotonic() - begin
         archived = time.process_time()

@@ -12,7 +12,7 @@ import typer
 from benchmarks.report import build_benchmark_page, render_benchmark_markdown
 from benchmarks.timing import Report
 from cirm.cli.options import create_result_folder
-from cirm.cli.output import format_typed_command, print_to_stderr
+from cirm.cli.output import format_command_line_as_typed, print_to_stderr
 from cirm.records import write_text_atomically
 
 PARTS = ("tables", "adapt", "start", "learners", "growth", "peers")
@@ -25,7 +25,7 @@ def run_benchmarks(
     parts = parts or [name for name in PARTS if name != "peers" or peers is not None]
     check_benchmark_parts(parts, peers)
     create_result_folder(folder)
-    command = format_typed_command()
+    command = format_command_line_as_typed()
 
     def report(name: str) -> None:
         print_to_stderr(f"measuring {name}")

@@ -7,8 +7,8 @@ from cirm.networks import MLP
 from cirm.networks.large_batches import (
     CHUNK,
     LARGE,
-    find_packed_inputs,
-    pack_inputs,
+    get_cached_packed_inputs,
+    pack_sparse_inputs,
     pad_layers,
 )
 from cirm.randomness import Randomness
@@ -36,7 +36,7 @@ def run_in_small_batches(params, x):
 def test_outputs_and_gradients_are_those_of_small_batches(sparse):
     x = draw_colours() if sparse else Randomness(SEEDS).normal(COUNT, 2 * HALF)
     params = NETWORK.init(Randomness(SEEDS)).requires_grad_()
-    assert (find_packed_inputs(x) is not None) == sparse
+    assert (get_cached_packed_inputs(x) is not None) == sparse
     pairs = []
     for outputs in (NETWORK(params, x), run_in_small_batches(params, x)):
         loss = (outputs * torch.linspace(-1, 1, COUNT)[:, None]).square().sum()
@@ -45,7 +45,7 @@ def test_outputs_and_gradients_are_those_of_small_batches(sparse):
 
 
 def test_examples_of_one_colour_are_multiplied_without_the_other():
-    packed = pack_inputs(draw_colours().flatten(2))
+    packed = pack_sparse_inputs(draw_colours().flatten(2))
     sizes = [len(kept) for kept, _ in packed.chunks]
     assert min(sizes) == HALF - 1 and max(sizes) == 2 * (HALF - 1)
 

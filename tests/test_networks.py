@@ -405,9 +405,9 @@ def test_without_spread_samples_are_the_network_itself(network):
 def test_predictions_use_the_same_draws_for_any_inputs_and_replicas(network, inputs):
     params = network.init(Randomness(SEEDS))
     q = Gaussian(params, torch.full_like(params, -1.0))
-    outputs = network.sample_fixed_outputs(q, inputs, 4)
+    outputs = network.sample_outputs_with_fixed_noise(q, inputs, 4)
     assert outputs.shape == (2, 4, inputs.shape[1], network.outputs)
-    alone = network.sample_fixed_outputs(
+    alone = network.sample_outputs_with_fixed_noise(
         Gaussian(*(part[1:] for part in q)), inputs[1:, 2:4], 4
     )
     torch.testing.assert_close(outputs[1:, :, 2:4], alone)
@@ -419,7 +419,9 @@ def test_sums_drawn_locally_have_the_moments_of_drawn_weights():
     params = network.init(Randomness((3,)))
     q = Gaussian(params, torch.full_like(params, -1.0))
     local = network.sample_outputs(q, INPUTS[:1], noise((3,)), draws)
-    by_weights = network.sample_network_outputs(q, INPUTS[:1], noise((3,)), draws)
+    by_weights = network.sample_outputs_of_whole_networks(
+        q, INPUTS[:1], noise((3,)), draws
+    )
     spread = by_weights.std(1)
     bound = 5 * spread.max() * (2 / draws) ** 0.5
     torch.testing.assert_close(local.mean(1), by_weights.mean(1), rtol=0, atol=bound)

@@ -7,9 +7,9 @@ from cirm.environments import Examples
 from cirm.likelihoods import CrossEntropy, SquaredError
 from cirm.networks import MLP
 from cirm.objectives import (
-    average_by_environment,
     average_outputs_with_past,
     average_risks_over_examples,
+    average_values_by_environment,
     compute_environment_risks,
     compute_head_gradients,
     compute_irm_penalties,
@@ -45,14 +45,16 @@ RANGES = [range(0, 6), range(6, 7), range(7, 11)]
 def test_means_are_those_of_each_environment_alone():
     values = SOURCE.normal(sum(SIZES))
     expected = [values[:, list(rows)].mean(1) for rows in RANGES]
-    means = average_by_environment(values, CLASSES.share)
+    means = average_values_by_environment(values, CLASSES.share)
     torch.testing.assert_close(means, torch.stack(expected, -1))
 
 
 def test_means_keep_a_sample_axis():
     values = SOURCE.normal(2, sum(SIZES))
-    expected = [average_by_environment(v, CLASSES.share) for v in values.unbind(1)]
-    means = average_by_environment(values, CLASSES.share)
+    expected = [
+        average_values_by_environment(v, CLASSES.share) for v in values.unbind(1)
+    ]
+    means = average_values_by_environment(values, CLASSES.share)
     torch.testing.assert_close(means, torch.stack(expected, 1))
 
 
@@ -129,7 +131,7 @@ def test_head_gradients_are_derivatives_in_the_head(likelihood, network, batch):
     features = network.compute_features(params, batch.x)
     outputs = network(params, batch.x)
     found = compute_head_gradients(likelihood, features, outputs, batch.y, batch.share)
-    risks = average_by_environment(
+    risks = average_values_by_environment(
         likelihood.compute_losses(outputs, batch.y), batch.share
     )
     for e in range(len(SIZES)):

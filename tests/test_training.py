@@ -77,7 +77,7 @@ def test_batches_stay_within_their_size_and_name_their_environments(batch):
     for b in Descent(epochs=2, batch=batch).iterate_batches(stage, Randomness(SEEDS)):
         assert max(b.sizes) <= (batch or 10)
         assert sum(b.sizes) == b.x.shape[1] == b.y.shape[1]
-        first, second = b.split()
+        first, second = b.split_by_environment()
         assert (first.x < 100).all() and (second.x >= 100).all()
         torch.testing.assert_close(b.share.sum(-1), torch.ones(2, 2))
         assert not (b.share[:, 0] * (b.x[..., 0] >= 100)).any()
@@ -104,7 +104,7 @@ def test_the_order_of_one_environment_does_not_depend_on_another():
     alone = descent.iterate_batches((b,), Randomness(SEEDS))
     beside = descent.iterate_batches((a, b), Randomness(SEEDS))
     for one, both in zip(alone, beside, strict=True):
-        assert torch.equal(one.x, both.split()[1].x)
+        assert torch.equal(one.x, both.split_by_environment()[1].x)
 
 
 @pytest.mark.parametrize("batch", [0, 4])
@@ -269,7 +269,10 @@ def test_turns_report_divergence():
                 loss, movers, (environment("a", 8),), Randomness(SEEDS)
             )
         )
-    assert caught.value.args == ("training diverged at step 4", [1])
+    assert caught.value.args == (
+        "training diverged at step 4: the loss became NaN or infinite",
+        [1],
+    )
 
 
 def risk(network):
@@ -318,7 +321,7 @@ def test_divergence_is_reported_with_its_step_and_replica():
     with pytest.raises(DivergenceError) as caught:
         descent.minimise(quadratic, torch.zeros(2, 1), goal, stage, Randomness(SEEDS))
     message, lost = caught.value.args
-    assert message == "training diverged at step 4"
+    assert message == "training diverged at step 4: the loss became NaN or infinite"
     assert lost == [1]
 
 

@@ -271,16 +271,20 @@ def split_batch_by_environment(batch: Batch) -> Batch:
     sizes, sources = batch.sizes, batch.noise.generators
     shares = [part[:, e] for e, part in enumerate(batch.share.split(sizes, -1))]
     return batch._replace(
-        x=_pad_and_split_by_environment(batch.x, sizes),
-        y=_pad_and_split_by_environment(batch.y, sizes),
-        share=_pad_and_split_by_environment(torch.cat(shares, 1), sizes).unsqueeze(1),
+        x=_pad_and_split_values_by_environment(batch.x, sizes),
+        y=_pad_and_split_values_by_environment(batch.y, sizes),
+        share=_pad_and_split_values_by_environment(
+            torch.cat(shares, 1), sizes
+        ).unsqueeze(1),
         sizes=(max(sizes),),
         mean_weights=(),
         noise=Draws([source for source in sources for _ in sizes]),
     )
 
 
-def _pad_and_split_by_environment(values: Tensor, sizes: tuple[int, ...]) -> Tensor:
+def _pad_and_split_values_by_environment(
+    values: Tensor, sizes: tuple[int, ...]
+) -> Tensor:
     """Reshape values [replica, n, ...] of several environments, as the batch is."""
     most = max(sizes)
     if min(sizes) < most:

@@ -71,53 +71,53 @@ class Environment:
     weights: Tensor | None = None
 
     def __post_init__(self) -> None:
-        self._check_types()
+        self._check_types_of_tensors()
         for name in ("inputs", "targets", "weights"):
             values = getattr(self, name)
             if isinstance(values, Tensor) and values.is_floating_point():
                 object.__setattr__(self, name, values.float())
-        self._check_shapes()
+        self._check_shapes_of_tensors()
         if isinstance(self.inputs, Tensor):
             if not self.inputs.is_floating_point():
-                self._raise_error(
+                self._raise_environment_error(
                     f"the inputs must be floating point, not {self.inputs.dtype}"
                 )
-            self._check_finite("inputs", self.inputs)
+            self._check_values_are_finite("inputs", self.inputs)
         self._check_targets()
         if self.weights is not None:
             if self.weights.shape != self.targets.shape:
-                self._raise_error(
+                self._raise_environment_error(
                     "the weights must have the same shape as the targets, "
                     f"{list(self.targets.shape)}, not {list(self.weights.shape)}"
                 )
             if not (self.weights > 0).all() or not self.weights.isfinite().all():
-                self._raise_error("the weights must be positive and finite")
+                self._raise_environment_error("the weights must be positive and finite")
 
-    def _check_types(self) -> None:
+    def _check_types_of_tensors(self) -> None:
         inputs = self.inputs
         # A NumPy array has a `take` too, with another meaning.
         lazy = hasattr(inputs, "take") and not hasattr(inputs, "__array__")
         if not isinstance(inputs, Tensor) and not (self.replicated and lazy):
             kinds = "a tensor or have a method take" if self.replicated else "a tensor"
-            self._raise_error(
+            self._raise_environment_error(
                 f"the inputs must be {kinds}, not {type(inputs).__name__}"
             )
         if not isinstance(self.targets, Tensor):
-            self._raise_error(
+            self._raise_environment_error(
                 f"the targets must be a tensor, not {type(self.targets).__name__}"
             )
 
-    def _check_shapes(self) -> None:
+    def _check_shapes_of_tensors(self) -> None:
         axes = 2 if self.replicated else 1
         shape, targets = tuple(self.inputs.shape), tuple(self.targets.shape)
         if len(shape) <= axes or targets != shape[:axes]:
             n = "[replica, n" if self.replicated else "[n"
-            self._raise_error(
+            self._raise_environment_error(
                 f"the inputs must be {n}, ...] and the targets {n}], not {list(shape)} "
                 f"and {list(targets)}"
             )
         if 0 in shape:
-            self._raise_error(
+            self._raise_environment_error(
                 "there are no examples or no features: the shape of "
                 f"the inputs is {list(shape)}"
             )
@@ -126,35 +126,35 @@ class Environment:
         classes, targets = len(self.task.classes), self.targets
         if not classes:
             if not targets.is_floating_point():
-                self._raise_error(
+                self._raise_environment_error(
                     "the targets of a regression must be floating point numbers, not "
                     f"{targets.dtype}"
                 )
-            self._check_finite("targets", targets)
+            self._check_values_are_finite("targets", targets)
         elif targets.dtype != torch.int64:
-            self._raise_error(
+            self._raise_environment_error(
                 "the targets of a classification must be class indices (int64), not "
                 f"{targets.dtype}"
             )
         elif targets.min() < 0 or targets.max() >= classes:
             outside = targets[(targets < 0) | (targets >= classes)]
-            self._raise_error(
+            self._raise_environment_error(
                 f"the targets must be class indices from 0 to {classes - 1}, not "
                 f"{outside.unique().tolist()[:5]}"
             )
 
-    def _check_finite(self, what: str, values: Tensor) -> None:
+    def _check_values_are_finite(self, what: str, values: Tensor) -> None:
         # A sum is finite only if all its terms are, and is far faster to check.
         if values.sum().isfinite():
             return
         bad = ~values.isfinite()
         if bad.any():
-            self._raise_error(
+            self._raise_environment_error(
                 f"the {what} have {int(bad.sum())} NaN or infinite values, the first "
                 f"at {bad.nonzero()[0].tolist()}"
             )
 
-    def _raise_error(self, problem: str) -> NoReturn:
+    def _raise_environment_error(self, problem: str) -> NoReturn:
         raise ValueError(f"environment {self.name!r}: {problem}.")
 
     def __len__(self) -> int:
@@ -171,7 +171,7 @@ class Environment:
             assert isinstance(self.inputs, Tensor)
             x = self.inputs.index_select(0, rows.flatten())
             return Examples(x.unflatten(0, rows.shape), self.targets[rows])
-        self._check_replicas(len(rows))
+        self._check_number_of_replicas(len(rows))
         if not isinstance(self.inputs, Tensor):
             return Examples(self.inputs.take(rows), self.targets.gather(1, rows))
         # One index_select over all replicas: several times faster than indexing.
@@ -200,7 +200,7 @@ class Environment:
         """Return all examples, in order, for each replica."""
         if isinstance(self.inputs, Tensor):
             if self.replicated:
-                self._check_replicas(replicas)
+                self._check_number_of_replicas(replicas)
                 return Examples(self.inputs, self.targets)
             x = self.inputs.expand(replicas, *self.inputs.shape)
             return Examples(x, self.targets.expand(replicas, -1))
@@ -212,19 +212,19 @@ class Environment:
         Inputs are not copied: they are taken from this environment when needed.
         """
         if rows.ndim != 2 or rows.dtype != torch.int64:
-            self._raise_error(
+            self._raise_environment_error(
                 "rows must be integers (int64) [replica, m], not "
                 f"{rows.dtype} {list(rows.shape)}"
             )
         if rows.numel() and not 0 <= rows.min() <= rows.max() < len(self):
-            self._raise_error(
+            self._raise_environment_error(
                 f"rows must be from 0 to {len(self) - 1}, not {int(rows.min())} to "
                 f"{int(rows.max())}"
             )
         if not self.replicated:
             targets = self.targets[rows]
         else:
-            self._check_replicas(len(rows))
+            self._check_number_of_replicas(len(rows))
             targets = self.targets.gather(1, rows)
         return replace(
             self,
@@ -234,9 +234,9 @@ class Environment:
             weights=self.take_weights(rows),
         )
 
-    def _check_replicas(self, replicas: int) -> None:
+    def _check_number_of_replicas(self, replicas: int) -> None:
         if replicas != len(self.targets):
-            self._raise_error(
+            self._raise_environment_error(
                 f"the environment has examples for {len(self.targets)} replicas, but "
                 f"{replicas} are needed"
             )

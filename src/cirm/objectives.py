@@ -69,14 +69,16 @@ def compute_environment_fractions(
     return counts / counts.sum()
 
 
-def average_by_environment(values: Tensor, share: Tensor) -> Tensor:
+def average_values_by_environment(values: Tensor, share: Tensor) -> Tensor:
     """Average values [replica, sample, n] by environment, [replica, sample, e]."""
     if values.ndim == share.ndim:
         return values @ share.mT
     return (values.unsqueeze(1) @ share.mT).squeeze(1)
 
 
-def split_shares_by_class(share: Tensor, targets: Tensor, classes: int) -> Tensor:
+def split_averaging_weights_by_class(
+    share: Tensor, targets: Tensor, classes: int
+) -> Tensor:
     """Return averaging weights [replica, e * classes, n] of the classes within each.
 
     The weights of a class without examples are all zero.
@@ -92,7 +94,7 @@ def compute_environment_risks(
 ) -> Tensor:
     """Compute the risk of each environment, [replica, e]."""
     outputs = network(params, batch.x, batch.noise)
-    return average_by_environment(
+    return average_values_by_environment(
         likelihood.compute_losses(outputs, batch.y), batch.share
     )
 
@@ -102,7 +104,7 @@ def compute_expected_risks(
 ) -> Tensor:
     """Mean risk of each environment, [replica, e], over networks drawn from `q`."""
     outputs = network.sample_outputs(q, batch.x, batch.noise, samples)
-    return average_by_environment(
+    return average_values_by_environment(
         likelihood.compute_losses(outputs, batch.y).mean(1), batch.share
     )
 
@@ -123,13 +125,13 @@ def compute_irm_penalties(
     """
     slopes = likelihood.compute_output_scale_gradients(outputs, batch.y)
     if not halves:
-        return average_by_environment(slopes, batch.share).square()
+        return average_values_by_environment(slopes, batch.share).square()
     turn = torch.arange(slopes.shape[-1], device=slopes.device) % 2
     means = []
     for half in (turn == 0, turn == 1):
         share = batch.share * half
         share = share / share.sum(-1, keepdim=True).clamp(min=1e-12)
-        means.append(average_by_environment(slopes, share))
+        means.append(average_values_by_environment(slopes, share))
     return means[0] * means[1]
 
 
@@ -260,7 +262,7 @@ def compute_features_and_risk(
     features = network.compute_features(params, batch.x, batch.noise)
     outputs = apply_linear_heads(params[:, network.head], features)
     losses = likelihood.compute_losses(outputs, batch.y)
-    risk = average_by_environment(losses, batch.share).mean(-1)
+    risk = average_values_by_environment(losses, batch.share).mean(-1)
     return FeaturesAndRisk(features, outputs, risk)
 
 

@@ -168,7 +168,9 @@ def write_records(path: Path, records: Iterable[Record]) -> None:
     )
 
 
-def has_same_settings(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def have_equal_shared_settings(
+    one: Mapping[str, Any], other: Mapping[str, Any]
+) -> bool:
     """Return whether settings are the same where both have a value."""
     return all(json.dumps(one[n]) == json.dumps(other[n]) for n in one.keys() & other)
 

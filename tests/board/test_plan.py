@@ -10,7 +10,7 @@ from cirm.board.columns import (
     BoardColumn,
     BoardVariant,
     list_board_columns,
-    prepare_columns,
+    prepare_data_of_board_columns,
 )
 from cirm.board.plan import QUICK, plan_board
 from cirm.board.results import rank_board_rows, summarise_board
@@ -29,7 +29,7 @@ EFFORT = replace(QUICK, seeds=(0, 1), trials=3)
 
 
 def prepare(*columns):
-    prepared, absent = prepare_columns(columns, lambda what, part: None)
+    prepared, absent = prepare_data_of_board_columns(columns, lambda what, part: None)
     assert not absent
     return prepared
 
@@ -116,7 +116,7 @@ def test_cells_that_say_most_are_run_first_and_each_of_them_once():
     plan = plan_board(
         list_board_rows(names), prepare(TABLE, DIGITS), {}, replace(EFFORT, block=3)
     )
-    blocks = plan.split_into_blocks()
+    blocks = plan.split_into_blocks_of_rows()
     cells = [[(t.row.name, t.column.name) for t in block.tasks] for block in blocks]
     assert sorted(cells[0]) == [("erm", "t"), ("logistic", "t"), ("steady", "t")]
     assert {column for _, column in cells[1]} == {"d"}
@@ -124,7 +124,7 @@ def test_cells_that_say_most_are_run_first_and_each_of_them_once():
     every = [cell for block in cells for cell in block]
     assert len(every) == len(set(every)) == len(plan.tasks)
     whole = plan_board(list_board_rows(names), prepare(TABLE), {}, EFFORT)
-    assert whole.split_into_blocks() == [whole]
+    assert whole.split_into_blocks_of_rows() == [whole]
 
 
 def test_archived_jobs_are_restored_unless_their_learner_has_changed(tmp_path):
@@ -194,7 +194,7 @@ def test_inferred_environments_belong_to_trials_and_runs():
 
 def test_columns_whose_data_are_not_there_are_named_with_the_reason():
     columns = [c for c in list_board_columns() if c.name == "mnist-b01"]
-    prepared, absent = prepare_columns(columns, lambda what, part: None)
+    prepared, absent = prepare_data_of_board_columns(columns, lambda what, part: None)
     assert prepared == []
     assert "cirm data fetch mnist" in absent["MNIST b01"]
 

@@ -2,11 +2,11 @@ import json
 
 import pytest
 
-from cirm.cli.jobs import describe_cost, describe_unstarted_jobs
+from cirm.cli.jobs import describe_expected_cost_of_jobs, describe_unstarted_jobs
 from cirm.paper.verdicts import is_verdict_decided
 from cirm.runs.cost import CostEstimate
 from cirm.runs.durations import JobEstimates, MachineSpeed
-from cirm.runs.job_queue import Budget, JobQueue
+from cirm.runs.job_queue import JobQueue, TimeBudget
 from cirm.runs.jobs import Job
 
 LEARNERS = ("erm", "irmv1", "ewc", "vrex", "groupdro")
@@ -27,11 +27,11 @@ def scores(folder):
 
 def test_the_cost_is_one_line_that_says_where_it_comes_from(monkeypatch):
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    assert describe_cost(estimate()) == (
+    assert describe_expected_cost_of_jobs(estimate()) == (
         "Expected cost: 6.0 core-minutes, 3 min with 2 workers (from recorded "
         "durations)."
     )
-    assert describe_cost(estimate(2, 1, share=0.25, workers=1)) == (
+    assert describe_expected_cost_of_jobs(estimate(2, 1, share=0.25, workers=1)) == (
         "Expected cost: 6.0 core-minutes, 24 min with 1 worker (from recorded "
         "durations and the first steps of some jobs); other programs leave 25% of a "
         "core to each process."
@@ -40,7 +40,7 @@ def test_the_cost_is_one_line_that_says_where_it_comes_from(monkeypatch):
 
 def test_a_spent_budget_says_what_is_left_and_how_to_continue():
     cost = estimate()
-    queue = JobQueue(JOBS, budget=Budget(60.0), seconds=cost.seconds_by_job)
+    queue = JobQueue(JOBS, budget=TimeBudget(60.0), seconds=cost.seconds_by_job)
     assert queue.take_next_job() is None
     assert describe_unstarted_jobs(queue, cost, 3) == (
         "The budget of 60 s is spent: 3 of 3 jobs are left, 6.0 core-minutes. The "

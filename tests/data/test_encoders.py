@@ -12,11 +12,11 @@ from PIL import Image
 from torch import nn
 
 from cirm import fit, load, predict, save, update
-from cirm.data.encoders import EncoderIdentity, find_encoder, open_encoder
+from cirm.data.encoders import EncoderIdentity, open_encoder, open_encoder_of_model
 from cirm.data.features import (
     encode_image_files,
     encode_texts,
-    get_feature_file,
+    get_feature_cache_path,
 )
 from cirm.data.user_data import ImageFolder, Table
 from cirm.runs.jobs import hash_dataset_files
@@ -133,7 +133,7 @@ def test_a_model_file_names_its_encoder_and_refuses_another(colors, tmp_path):
 def test_an_encoder_that_is_not_built_in_is_not_imported_by_a_file(colors):
     identity = EncoderIdentity("os:system", "0" * 64, 3, 4)
     with pytest.raises(ValueError, match=r"Give the encoder with --encoder"):
-        find_encoder(identity)
+        open_encoder_of_model(identity)
 
 
 def test_a_built_in_encoder_with_other_weights_is_refused(monkeypatch):
@@ -144,7 +144,7 @@ def test_a_built_in_encoder_with_other_weights_is_refused(monkeypatch):
     with pytest.raises(
         ValueError, match="from the encoder letters \\(weights 00000000"
     ):
-        find_encoder(identity)
+        open_encoder_of_model(identity)
 
 
 def parts():
@@ -252,7 +252,7 @@ def test_a_missing_package_says_how_to_install_it(monkeypatch, name, package, co
 
 def test_a_damaged_cache_says_which_file_to_remove(colors):
     opened = open_encoder(MeanColor(), "images", side=4)
-    path = get_feature_file(opened.identity)
+    path = get_feature_cache_path(opened.identity)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"not a data base" * 100)
     files = sorted((colors / "a").rglob("*.png"))
@@ -312,6 +312,6 @@ def test_minilm_puts_like_sentences_near_each_other():
 def test_texts_in_the_cache_are_known_by_their_digest_only():
     encoder = open_encoder(count_letters, "text")
     encode_texts(["an unusual secret"], encoder)
-    content = get_feature_file(encoder.identity).read_bytes()
+    content = get_feature_cache_path(encoder.identity).read_bytes()
     assert b"secret" not in content
     assert hashlib.sha256(b"an unusual secret").digest() in content

@@ -66,7 +66,7 @@ def test_images_stay_bytes_however_many_seeds_there_are(tree):
         ImageFolder(str(tree), side=8).draw_problem(tuple(range(9))).train[0].inputs
     )
     assert inputs.shape == (9, 3, 3, 8, 8)
-    stored = inputs.store.get_all()
+    stored = inputs.store.get_all_inputs()
     assert stored.dtype == np.uint8
     assert stored.shape == (8, 3, 8, 8)
 

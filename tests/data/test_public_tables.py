@@ -16,7 +16,7 @@ from cirm.data.gas_turbine import GasTurbine
 from cirm.data.gusto import Gusto
 from cirm.data.image_sets import get_cache_folder
 from cirm.data.public import (
-    describe_completeness,
+    describe_dataset_completeness,
     get_public_dataset_class,
     import_public_dataset,
     sort_names_by_number,
@@ -102,9 +102,11 @@ def test_an_imported_table_gives_the_environments_of_its_folder(tmp_path):
     ]
     torch.testing.assert_close(*inputs)
     assert "CO" not in pd.read_csv(home / "2011.csv").columns
-    assert "not the whole data set" in describe_completeness(GasTurbine.origin, rows)
+    assert "not the whole data set" in describe_dataset_completeness(
+        GasTurbine.origin, rows
+    )
     whole = dict(GasTurbine.origin.rows)
-    assert describe_completeness(GasTurbine.origin, whole).endswith("complete")
+    assert describe_dataset_completeness(GasTurbine.origin, whole).endswith("complete")
 
 
 def test_an_import_that_fails_leaves_no_trace_and_a_second_one_is_refused(tmp_path):

@@ -20,7 +20,7 @@ from cirm.data.encoded_chunks import prefetch_items
 from cirm.data.open_sources import open_data_sources
 from cirm.data.rows import read_rows
 from cirm.data.schema_inference import ReadOptions, RowReservoir, infer_schema
-from cirm.data.sources import ignore_progress
+from cirm.data.sources import ignore_progress_message
 from cirm.data.table_files import read_table_chunks
 from tests.data.sentences import has_remedy
 
@@ -188,7 +188,7 @@ def test_a_row_crosses_six_files_on_its_way_to_a_tensor(tmp_path):
     threading.setprofile(record_file)
     sys.setprofile(record_file)
     try:
-        rows = read_rows(open_data_sources(path), schema, ignore_progress)
+        rows = read_rows(open_data_sources(path), schema, ignore_progress_message)
         rows.build_environment("a", rows.rows["a"], schema, 1).take_all(1)
     finally:
         sys.setprofile(None)

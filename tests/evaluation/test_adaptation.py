@@ -25,7 +25,7 @@ from cirm.report.run_page import (
 )
 from cirm.report.summary import collect_adapted_sweep_scores, summarise_records
 from cirm.runs.archive import pack_job_records, unpack_job_records
-from cirm.runs.choice import VALIDATION, ChooseSettingJob, find_best_value
+from cirm.runs.choice import VALIDATION, ChooseSettingJob, find_best_setting_value
 from cirm.runs.jobs import Job, execute_job
 from cirm.runs.local import run_jobs_locally
 from cirm.runs.plans import plan_jobs, prepare_dataset
@@ -202,7 +202,7 @@ def test_a_choice_of_settings_is_the_same_whatever_adapted_scores_say():
         0.1: [score(Score, 80.0, 0), score(AdaptedScore, 1.0, "all")],
         0.2: [score(Score, 70.0, 0), score(AdaptedScore, 99.0, "all")],
     }
-    assert find_best_value(options, 0) == 0.1
+    assert find_best_setting_value(options, 0) == 0.1
     job = ChooseSettingJob(
         dataset="scm",
         learner=f"{__name__}:Centring",

@@ -7,7 +7,7 @@ from sklearn import metrics as sklearn_metrics
 
 from cirm.data.colored import Colored
 from cirm.evaluation import run
-from cirm.evaluation.measures import measure_classification
+from cirm.evaluation.measures import compute_classification_metrics
 from cirm.evaluation.metrics import (
     compute_brier_score,
     compute_f1_score,
@@ -29,7 +29,7 @@ def draw_predictions(classes, size=200):
 @pytest.mark.parametrize("classes", [2, 3, 5])
 def test_measures_are_those_of_scikit_learn(classes):
     p, y = draw_predictions(classes)
-    found = measure_classification(torch.tensor(p), torch.tensor(y))
+    found = compute_classification_metrics(torch.tensor(p), torch.tensor(y))
     guess, average = p.argmax(1), "binary" if classes == 2 else "macro"
     areas = [
         sklearn_metrics.average_precision_score(y == c, p[:, c])

@@ -66,7 +66,7 @@ def test_the_information_of_logistic_regression_has_its_closed_form():
     chances = network(params, x).softmax(-1)
     learner = EWC(network, CrossEntropy(3))
     slopes = outer(chances - F.one_hot(y, 3), x)
-    found = learner.compute_fisher(params, Examples(x, y))
+    found = learner.compute_fisher_information(params, Examples(x, y))
     torch.testing.assert_close(found, slopes.square().mean(1))
 
 
@@ -80,7 +80,7 @@ def test_the_information_of_the_model_is_the_mean_over_its_own_labels():
         slopes = outer(chances - F.one_hot(torch.tensor(label), 3), x)
         expected += (chances[..., label, None] * slopes.square()).mean(1)
     learner = EWC(network, CrossEntropy(3), fisher="model")
-    found = learner.compute_fisher(params, Examples(x, y))
+    found = learner.compute_fisher_information(params, Examples(x, y))
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
 
 
@@ -91,7 +91,7 @@ def test_the_information_of_the_model_in_regression_is_the_inputs_square():
     y = Randomness(SEEDS, ("y",)).normal(6)
     learner = EWC(network, SquaredError(), fisher="model")
     expected = 2 * torch.cat([x, torch.ones(2, 6, 1)], -1).square().mean(1)
-    found = learner.compute_fisher(params, Examples(x, y))
+    found = learner.compute_fisher_information(params, Examples(x, y))
     torch.testing.assert_close(found, expected)
 
 
@@ -100,7 +100,7 @@ def test_the_information_of_any_module_is_the_mean_square_of_its_own_gradients()
     network = ModuleNetwork(module)
     params = network.init(Randomness(SEEDS))
     drawn = examples()
-    found = EWC(network).compute_fisher(params, drawn)
+    found = EWC(network).compute_fisher_information(params, drawn)
     total = torch.zeros(network.size)
     for x, y in zip(drawn.x[1], drawn.y[1], strict=True):
         module.zero_grad()

@@ -37,7 +37,10 @@ def test_variances_are_those_of_the_gradients_of_single_examples(
     learner = Fishr(network, likelihood)
     params = train(learner).params.requires_grad_()
     stage = make("a"), make("b")
-    batch, found = make_batch(*stage), learner.compute_stage_variances(params, stage)
+    batch, found = (
+        make_batch(*stage),
+        learner.compute_gradient_variances_of_stage(params, stage),
+    )
     outputs = network(params, batch.x)
     losses = likelihood.compute_losses(outputs, batch.y)
     gradients = torch.stack(
@@ -58,7 +61,10 @@ def test_the_penalty_is_the_mean_distance_from_the_mean_variance():
     learner = Fishr(NETWORK, penalty=8.0, anneal=0.0)
     state = train(learner)
     stage = make_classes("a", 0), make_classes("b", 1)
-    batch, v = make_batch(*stage), learner.compute_stage_variances(state.params, stage)
+    batch, v = (
+        make_batch(*stage),
+        learner.compute_gradient_variances_of_stage(state.params, stage),
+    )
     terms = learner.compute_loss(state.params, state, batch)
     distance = (v[:, 0] - v[:, 1]).square().sum(-1) / 4
     torch.testing.assert_close(terms["penalty"], distance)  # 8 times, divided by 8

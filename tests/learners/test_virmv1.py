@@ -12,7 +12,7 @@ from cirm.learners.irmv1 import IRMv1
 from cirm.learners.virmv1 import VIRMv1
 from cirm.likelihoods import CrossEntropy, SquaredError
 from cirm.networks import MLP
-from cirm.objectives import average_by_environment
+from cirm.objectives import average_values_by_environment
 from cirm.randomness import Randomness
 from cirm.training import Descent
 from cirm.variational import compute_gaussian_kl, create_gaussian, flatten_gaussian
@@ -96,7 +96,7 @@ def test_the_terms_are_risk_penalty_and_divergence_as_defined(places):
     factor = torch.ones(2, 2, requires_grad=True)  # [replica, environment]
     by_example = factor.repeat_interleave(40, 1)[:, None, :, None]
     losses = CrossEntropy(2).compute_losses(outputs * by_example, batch.y).mean(1)
-    risks = average_by_environment(losses, batch.share)
+    risks = average_values_by_environment(losses, batch.share)
     (slopes,) = torch.autograd.grad(risks.sum(), factor)
     torch.testing.assert_close(terms["risk"], risks.mean(-1).detach())
     torch.testing.assert_close(terms["penalty"], 7 * slopes.square().mean(-1))

@@ -26,9 +26,9 @@ def make_arrival(rows, wrong):
 def choose(monkeypatch):
     def choose(arrivals, rate):
         monkeypatch.setattr(
-            abstention, "collect_nonconformity", lambda _: (arrivals, True)
+            abstention, "collect_nonconformity_scores", lambda _: (arrivals, True)
         )
-        return abstention.choose_abstention(MODEL, rate)
+        return abstention.choose_abstention_threshold(MODEL, rate)
 
     return choose
 
@@ -78,5 +78,5 @@ def test_confidences_are_weighted_as_on_held_out_rows_of_the_last_stage(choose):
         history = (count(unsure if last is sure else sure, 0), count(last, 1))
         model = SimpleNamespace(**{**vars(MODEL), "history": history, "stages": 2})
         choose(arrivals, 0.5)  # so that these arrivals are used
-        expected = abstention.choose_abstention(model, 0.5).expected
+        expected = abstention.choose_abstention_threshold(model, 0.5).expected
         assert expected == pytest.approx(share, rel=0.5)

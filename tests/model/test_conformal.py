@@ -10,7 +10,7 @@ from scipy import stats
 
 from cirm import adapt, evaluate, fit, load, predict, save, update
 from cirm.model.conformal import calibrate_model
-from cirm.model.new_place import predict_new_place
+from cirm.model.new_place import predict_quantity_at_new_place
 
 TARGET = "outcome"
 
@@ -314,10 +314,10 @@ def test_an_adapted_model_has_the_scores_of_adapting(clinic):
 def test_a_new_place_is_predicted_as_by_a_normal_model_if_there_are_many():
     draws = np.random.default_rng(0)
     values = draws.normal(2.0, 0.7, 4000)
-    new = predict_new_place(values, np.full(4000, 1e-4))
+    new = predict_quantity_at_new_place(values, np.full(4000, 1e-4))
     points = np.array([1.0, 2.0, 3.0])
     expected = stats.norm.cdf(points, 2.0, 0.7)
-    assert np.allclose(new.cumulative_probability(points), expected, atol=0.03)
+    assert np.allclose(new.compute_cumulative_probability(points), expected, atol=0.03)
 
 
 def test_the_commands_say_what_the_sets_promise_and_what_was_left_out(

@@ -9,12 +9,12 @@ import torch
 
 from cirm.environments import Task
 from cirm.model.abstention import _estimate_shift_of_error_log_odds
-from cirm.model.comparison import _compare_calibration, adjust_by_holm
+from cirm.model.comparison import _compare_calibration_errors, adjust_p_values_by_holm
 from cirm.model.conformal import (
     LEVELS,
     _estimate_quantile,
-    _find_modelled_threshold,
-    collect_nonconformity,
+    _find_random_effects_threshold,
+    collect_nonconformity_scores,
 )
 from cirm.model.estimates import (
     SPREADS,
@@ -29,7 +29,7 @@ from cirm.model.estimates import (
 from cirm.model.facts import Nonconformity
 from cirm.model.new_place import SPREADS as PLACE_SPREADS
 from cirm.model.new_place import USUAL_SPREAD as PLACE_SPREAD
-from cirm.model.new_place import predict_new_place
+from cirm.model.new_place import predict_quantity_at_new_place
 
 MODEL = SimpleNamespace(task=Task(("no", "yes")), threshold=None)
 
@@ -67,7 +67,7 @@ def test_spreads_have_a_half_cauchy_prior_whatever_their_grid():
 
 def test_spreads_of_a_new_place_have_a_half_normal_prior_whatever_their_grid():
     values, variances = np.array([0.2, 0.9, 0.4]), np.array([0.02, 0.01, 0.05])
-    found = predict_new_place(values, variances)
+    found = predict_quantity_at_new_place(values, variances)
     spreads = np.linspace(PLACE_SPREADS[0], PLACE_SPREADS[-1], 200_001)
     prior = -0.5 * (spreads / PLACE_SPREAD) ** 2
     mean = found.weights @ found.means
@@ -119,14 +119,16 @@ def test_a_certain_calibration_error_leaves_the_interval_of_the_other():
     vague = {**certain, "value": 0.01, "variance": 4e-6}
     half = compute_interval_half_width(Estimate(0.01, 4e-6))
     ends = [100 * math.sqrt(0.01 - half), 100 * math.sqrt(0.01 + half)]
-    found = _compare_calibration(certain, [vague])
+    found = _compare_calibration_errors(certain, [vague])
     assert (found.low, found.high) == pytest.approx((20 - ends[1], 20 - ends[0]))
-    found = _compare_calibration(vague, [certain])
+    found = _compare_calibration_errors(vague, [certain])
     assert (found.low, found.high) == pytest.approx((ends[0] - 20, ends[1] - 20))
 
 
 def test_a_larger_p_value_is_never_adjusted_to_a_smaller_one():
-    assert adjust_by_holm([0.012, 0.5, 0.01]) == pytest.approx([0.03, 0.5, 0.03])
+    assert adjust_p_values_by_holm([0.012, 0.5, 0.01]) == pytest.approx(
+        [0.03, 0.5, 0.03]
+    )
 
 
 def test_the_error_of_a_quantile_is_that_of_order_statistics():
@@ -139,8 +141,8 @@ def test_the_error_of_a_quantile_is_that_of_order_statistics():
 def test_a_place_of_a_few_rows_hardly_changes_a_threshold():
     usual = [(200, LEVELS - 0.9)] * 3
     with_other = [*usual, (10, 20 * (LEVELS - 0.9))]
-    found = _find_modelled_threshold(with_other, 0.9)
-    assert found == pytest.approx(_find_modelled_threshold(usual, 0.9), abs=0.005)
+    found = _find_random_effects_threshold(with_other, 0.9)
+    assert found == pytest.approx(_find_random_effects_threshold(usual, 0.9), abs=0.005)
 
 
 def test_intervals_shrink_as_much_as_an_adaptation_shrinks_residuals():
@@ -154,7 +156,7 @@ def test_intervals_shrink_as_much_as_an_adaptation_shrinks_residuals():
         adaptation="somewhere",
         get_residual_ratio_after_adapting=lambda: 0.5,
     )
-    (found,), _ = collect_nonconformity(model)
+    (found,), _ = collect_nonconformity_scores(model)
     assert np.exp(found.quantiles[""]) == pytest.approx(LEVELS / 2)
 
 

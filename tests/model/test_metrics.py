@@ -13,8 +13,8 @@ from cirm.evaluation.metrics import compute_average_precision
 from cirm.intervals import compute_wilson_interval
 from cirm.model.class_metrics import (
     compute_average_precision_interval,
-    describe_confusions,
-    score_classes,
+    compute_class_metrics,
+    describe_confusion_matrix,
 )
 from cirm.model.evaluate import compute_reliability_bins, compute_standard_error
 from cirm.model.metrics import (
@@ -98,7 +98,7 @@ def test_precision_recall_and_confusions_are_those_of_scikit_learn(weighted):
     w = rng.integers(1, 5, 80) / 2 if weighted else None
     tensors = [torch.tensor(part) for part in (mean, guess, y)]
     mass = None if w is None else torch.tensor(w)
-    found = score_classes(*tensors, names, mass)
+    found = compute_class_metrics(*tensors, names, mass)
     precision, recall, _, _ = sklearn_metrics.precision_recall_fscore_support(
         y, guess, sample_weight=w
     )
@@ -112,7 +112,7 @@ def test_precision_recall_and_confusions_are_those_of_scikit_learn(weighted):
         assert scores["average_precision"] == pytest.approx(area)
         for rate in ("recall", "precision", "average_precision"):
             assert scores[f"{rate}_low"] < scores[rate] < scores[f"{rate}_high"]
-    matrix = describe_confusions(*tensors[1:], names, mass)
+    matrix = describe_confusion_matrix(*tensors[1:], names, mass)
     expected = sklearn_metrics.confusion_matrix(y, guess, sample_weight=w)
     assert np.allclose(matrix["counts"], expected)
     assert np.allclose(np.array(matrix["percent"]).sum(1), 100)

@@ -9,11 +9,11 @@ import torch
 from cirm.model.threshold import (
     HeldOutScores,
     Threshold,
-    choose_threshold,
+    choose_decision_threshold,
     decide_classes,
-    describe_threshold,
+    describe_threshold_in_words,
     parse_threshold_rule,
-    summarise_scores,
+    summarise_held_out_scores,
 )
 
 # Positive rows at 0.05, 0.15, ..., 0.95 and others at 0.00, 0.05, ..., 0.95 minus 0.02.
@@ -42,7 +42,7 @@ def list_values():
     ],
 )
 def test_a_rule_chooses_the_best_threshold_that_it_allows(rule, is_allowed, best):
-    found = choose_threshold(rule, "ill", SCORES)
+    found = choose_decision_threshold(rule, "ill", SCORES)
     allowed = [
         value
         for value in list_values()
@@ -57,19 +57,19 @@ def test_the_threshold_of_a_cost_is_the_cheapest(miss):
         found, false = count(value)
         return miss * (10 - found) + false
 
-    chosen = choose_threshold(f"cost={miss}:1", "ill", SCORES)
+    chosen = choose_decision_threshold(f"cost={miss}:1", "ill", SCORES)
     assert cost(chosen.value) == min(map(cost, list_values()))
 
 
 def test_a_number_needs_no_rows_and_a_rule_needs_ten_of_each_class():
-    assert choose_threshold("0.2", "ill", None).value == 0.2
+    assert choose_decision_threshold("0.2", "ill", None).value == 0.2
     few = HeldOutScores((9.0, 20.0), POSITIVES[:9], OTHERS)
     for scores, message in (
         (None, "only 0"),
         (few, "of the class 'ill', but there are only 9"),
     ):
         with pytest.raises(ValueError, match=message):
-            choose_threshold("recall=0.5", "ill", scores)
+            choose_decision_threshold("recall=0.5", "ill", scores)
 
 
 @pytest.mark.parametrize(
@@ -89,12 +89,12 @@ def test_the_positive_class_is_predicted_from_the_threshold_on(positive):
 
 def test_many_or_weighted_scores_are_kept_as_quantiles():
     values = (torch.arange(2000) + 0.5) / 2000
-    kept = summarise_scores(values, values >= 0.5)
+    kept = summarise_held_out_scores(values, values >= 0.5)
     assert kept.rows == (1000, 1000)
     assert len(kept.positives) == len(kept.others) == 500
     assert np.median(kept.positives) == pytest.approx(0.75, abs=0.002)
     heavy = torch.where(values < 0.75, 3.0, 1.0)
-    weighted = summarise_scores(values, values >= 0.5, heavy)
+    weighted = summarise_held_out_scores(values, values >= 0.5, heavy)
     assert weighted.rows[0] == pytest.approx(float(heavy[values >= 0.5].sum()))
     assert np.mean(np.array(weighted.positives) < 0.75) == pytest.approx(0.75, abs=0.01)
 
@@ -102,10 +102,13 @@ def test_many_or_weighted_scores_are_kept_as_quantiles():
 def test_a_threshold_is_described_with_its_rates_only_if_there_are_held_out_rows():
     threshold = Threshold(0.5, "0.5", "ill")
     plain = "Predicts 'ill' if its probability is 0.5 or more (threshold 0.5)."
-    assert describe_threshold(threshold, None) == plain
-    assert describe_threshold(threshold, HeldOutScores((0, 3), (), (0.1,))) == plain
+    assert describe_threshold_in_words(threshold, None) == plain
+    assert (
+        describe_threshold_in_words(threshold, HeldOutScores((0, 3), (), (0.1,)))
+        == plain
+    )
     found, false = count(0.5)
-    told = describe_threshold(threshold, SCORES)
+    told = describe_threshold_in_words(threshold, SCORES)
     assert "on 30 held-out rows, 10 of them 'ill'" in told
     assert f"recall {10 * found} % (" in told
     assert f"precision {100 * found / (found + false):.0f} % (" in told

@@ -20,7 +20,7 @@ from cirm.model.estimates import (
     combine_estimates,
     compute_difference_interval,
     compute_hanley_mcneil_variance,
-    compute_p_value,
+    compute_p_value_of_difference,
 )
 from cirm.model.metrics import compute_delong_variance
 
@@ -222,7 +222,12 @@ def test_places_that_differ_widen_what_is_expected():
         < apart.compute_upper_limit_of_spread()
     )
     here = Estimate(0.75, 1e-4)
-    assert compute_p_value(alike, here) < 0.01 < 0.05 < compute_p_value(apart, here)
+    assert (
+        compute_p_value_of_difference(alike, here)
+        < 0.01
+        < 0.05
+        < compute_p_value_of_difference(apart, here)
+    )
 
 
 def test_an_interval_holds_what_its_probability_says():

@@ -6,7 +6,11 @@ import pytest
 
 from cirm.paper import get_experiment
 from cirm.paper.experiment import read_published_table
-from cirm.paper.pooling import pool_published_rows, pool_row_numbers, pool_statistics
+from cirm.paper.pooling import (
+    pool_means_and_deviations,
+    pool_published_row_scores,
+    pool_row_scores,
+)
 from cirm.paper.reproduction import combine_summaries, plan_reproduction
 from cirm.paper.verdicts import summarise_verdicts
 from cirm.report.paper_page import ExperimentReport, count_paper_verdicts
@@ -27,7 +31,7 @@ def test_statistics_of_parts_are_those_of_all_values():
     ]
     both = FIRST + SECOND
     expected = statistics.mean(both), statistics.stdev(both)
-    assert pool_statistics(parts) == pytest.approx(expected)
+    assert pool_means_and_deviations(parts) == pytest.approx(expected)
 
 
 def test_rows_are_pooled_for_learners_that_all_of_them_have():
@@ -35,7 +39,7 @@ def test_rows_are_pooled_for_learners_that_all_of_them_have():
         {"erm": summary_of(FIRST), "gem": summary_of(FIRST)},
         {"erm": summary_of(SECOND)},
     ]
-    pooled = pool_row_numbers(rows)
+    pooled = pool_row_scores(rows)
     assert list(pooled) == ["erm"]
     both = FIRST + SECOND
     assert pooled["erm"]["test"] == pytest.approx(summary_of(both)["test"])
@@ -47,13 +51,15 @@ def test_rows_are_pooled_for_learners_that_all_of_them_have():
 )
 def test_the_spreads_of_reference_methods_in_table_1_are_pooled_ones(learner):
     printed = read_published_table("table1")["test"][learner]
-    assert pool_published_rows(learner).std == pytest.approx(printed["std"], abs=0.07)
+    assert pool_published_row_scores(learner).std == pytest.approx(
+        printed["std"], abs=0.07
+    )
 
 
 def test_the_spreads_of_proposed_methods_in_table_1_are_not():
     for learner in ("c-bvirm", "c-virmg", "c-virmv1"):
         printed = read_published_table("table1")["test"][learner]
-        assert abs(pool_published_rows(learner).std - printed["std"]) > 1
+        assert abs(pool_published_row_scores(learner).std - printed["std"]) > 1
 
 
 def test_both_colourings_share_the_runs_of_table_2():

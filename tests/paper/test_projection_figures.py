@@ -9,7 +9,11 @@ from cirm.paper.projections import (
     project_onto_allowed_outcomes,
     project_onto_mean_families,
 )
-from cirm.report.paper_plots import plot_densities, plot_simplex, plot_supports
+from cirm.report.paper_plots import (
+    plot_belief_densities,
+    plot_simplex_projections,
+    plot_support_projections,
+)
 
 
 def test_each_projection_lies_in_its_set_and_the_last_near_where_all_meet():
@@ -54,11 +58,11 @@ def test_what_is_believed_next_lives_where_the_past_and_the_best_do():
 
 
 def test_the_figures_show_all_of_it():
-    simplex = plot_simplex(*project_onto_mean_families())
+    simplex = plot_simplex_projections(*project_onto_mean_families())
     assert "9 projections in turn onto the sets P1, P2, P3" in simplex
     assert simplex.count("translate(") == 10
     assert "p₉" in simplex
-    bars = plot_supports(*project_onto_allowed_outcomes())
+    bars = plot_support_projections(*project_onto_allowed_outcomes())
     allowed = sum(high - low + 1 for low, high in ALLOWED.values())
     assert bars.count('class="band"') == allowed
-    assert plot_densities(compute_belief_densities()).count("q⁺") == 2
+    assert plot_belief_densities(compute_belief_densities()).count("q⁺") == 2

@@ -9,7 +9,7 @@ from cirm.paper.admm_rate import measure_admm_rates, run_stochastic_admm
 from cirm.paper.environment_count import (
     BOUND,
     DIMENSION,
-    compute_violations,
+    compute_invariance_violations,
     count_invariant_predictors,
     draw_environment_moments,
 )
@@ -71,7 +71,9 @@ def test_the_taylor_form_keeps_a_belief_that_is_good_enough_and_ends_at_the_best
 def test_the_causal_predictor_is_invariant_in_every_environment():
     moments = draw_environment_moments(20, seed=3)
     causal = np.eye(DIMENSION)[0]
-    np.testing.assert_allclose(compute_violations(causal, moments), 0, atol=1e-12)
+    np.testing.assert_allclose(
+        compute_invariance_violations(causal, moments), 0, atol=1e-12
+    )
 
 
 def test_more_environments_than_the_theorem_asks_leave_what_is_invariant_everywhere():
@@ -87,7 +89,7 @@ def test_features_with_a_spread_make_no_predictor_exactly_invariant():
     """Lemma invariant2: s^2 trace(S_e) differs between environments."""
     moments = draw_environment_moments(BOUND + 1, seed=0)
     causal = np.eye(DIMENSION)[0]
-    off = compute_violations(causal, moments, spread=0.1)
+    off = compute_invariance_violations(causal, moments, spread=0.1)
     traces = np.trace(moments.inputs, axis1=1, axis2=2)
     np.testing.assert_allclose(off, 0.01 * traces)
     assert not count_invariant_predictors(BOUND + 1, spread=0.05, starts=15).solutions
@@ -99,7 +101,10 @@ def test_the_mean_over_drawn_features_is_the_moment_of_the_lemma():
     mean, spread = np.array([1.0, 0.3, -0.2]), 0.4
     draws = mean + spread * rng.normal(size=(400_000, DIMENSION))
     curved = np.einsum("ni,ij,nj->n", draws, moments.inputs[0], draws).mean()
-    wanted = compute_violations(mean, moments, spread)[0] + moments.targets[0] @ mean
+    wanted = (
+        compute_invariance_violations(mean, moments, spread)[0]
+        + moments.targets[0] @ mean
+    )
     assert curved == pytest.approx(wanted, rel=0.01)
 
 

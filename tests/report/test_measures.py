@@ -4,8 +4,8 @@ import pytest
 
 from cirm.records import Score
 from cirm.report.measures import (
-    build_measures_section,
-    collect_measures,
+    build_transfer_measures_section,
+    collect_transfer_measures,
     compute_backward_transfer,
     compute_forgetting,
     compute_forward_transfer,
@@ -62,7 +62,7 @@ def make_records(order="sequential", metric="accuracy", seed=0, shift=0.0):
 
 def test_measures_are_collected_from_records_over_seeds():
     records = make_records() + make_records(seed=1, shift=2.0)
-    found = collect_measures(records)["erm"]
+    found = collect_transfer_measures(records)["erm"]
     assert found["backward transfer"].mean == pytest.approx(-12.5)
     assert found["forward transfer"].mean == pytest.approx(17.5)
     assert found["forgetting"].mean == pytest.approx(15.0)
@@ -73,7 +73,7 @@ def test_measures_are_collected_from_records_over_seeds():
 
 
 def test_of_errors_less_is_better():
-    found = collect_measures(make_records(metric="error"))["erm"]
+    found = collect_transfer_measures(make_records(metric="error"))["erm"]
     assert found["backward transfer"].mean == pytest.approx(12.5)
     # The best, that is lowest, stages before the last one are 90 and 85.
     forgetting = ((70 - 90) + (80 - 85)) / 2
@@ -84,16 +84,16 @@ def test_of_errors_less_is_better():
 
 def test_stages_of_several_environments_follow_from_the_order():
     records = [r for r in make_records("2+1") if r.stage < 2]
-    found = collect_measures(records)["erm"]
+    found = collect_transfer_measures(records)["erm"]
     # Two environments arrive first, and the third in the second stage.
     assert found["backward transfer"].mean == pytest.approx((5 + 25) / 2)
     assert found["forward transfer"].mean == pytest.approx(35 - 30)
 
 
 def test_the_section_has_a_row_for_each_learner():
-    measures = collect_measures(make_records())
-    section = build_measures_section(measures, "accuracy")
+    measures = collect_transfer_measures(make_records())
+    section = build_transfer_measures_section(measures, "accuracy")
     table = section.content[1]
     assert [column.heading for column in table.columns][:2] == ["learner", "F1"]
     assert table.rows[0][0].text == "erm"
-    assert build_measures_section({"erm": {}}, "accuracy") is None
+    assert build_transfer_measures_section({"erm": {}}, "accuracy") is None

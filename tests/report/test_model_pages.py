@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from cirm import fit, save, update
-from cirm.report.model_answer import answer_what_model_relies_on
+from cirm.report.model_answer import describe_what_model_relies_on
 from cirm.report.model_page import build_model_page
 from cirm.report.model_plots import compute_percentage_interval
 from cirm.report.model_tables import build_model_memory_table
@@ -250,7 +250,7 @@ ANSWERS = [
 
 @pytest.mark.parametrize(("content", "answer"), ANSWERS)
 def test_the_answer_is_one_sentence_on_columns(content, answer):
-    assert answer_what_model_relies_on(describe(**content)) == answer
+    assert describe_what_model_relies_on(describe(**content)) == answer
 
 
 def test_names_from_outside_stay_text(cirm, model):

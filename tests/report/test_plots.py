@@ -20,12 +20,12 @@ from cirm.report.plots import (
     PlotLine,
     ScorePair,
     plot_legend_swatch,
-    plot_score_range,
     plot_scores_after_stages,
     plot_scores_of_trials,
     plot_scores_over_sweep,
-    plot_training_against_unseen,
+    plot_training_against_unseen_scores,
     plot_training_curves,
+    plot_training_to_unseen_score,
     spread_label_positions,
 )
 from cirm.report.summary import (
@@ -62,7 +62,7 @@ def plot_all(records, width):
         "sweep": plot_scores_over_sweep(
             lines_of(records), chance=50.0, trained=(0.1, 0.2), width=width
         ),
-        "scatter": plot_training_against_unseen(pairs, chance=50.0, width=width),
+        "scatter": plot_training_against_unseen_scores(pairs, chance=50.0, width=width),
         "curves": plot_training_curves(
             [falling], metric="residual", starts=(0, 2), log=True, width=width
         ),
@@ -72,7 +72,9 @@ def plot_all(records, width):
         "trials": plot_scores_of_trials(
             "rate", "Score over rate", [(0, 0.1, 3), (1, 1, 5)], picked=1, log=True
         ),
-        "span": plot_score_range(pairs[0], low=0, high=100, references=[50]),
+        "span": plot_training_to_unseen_score(
+            pairs[0], low=0, high=100, references=[50]
+        ),
         "swatch": plot_legend_swatch(0),
     }
 
@@ -145,7 +147,7 @@ def test_a_band_ends_at_the_axes():
 
 def test_bars_of_one_standard_deviation_end_at_the_axes():
     pair = ScorePair("erm", Statistic(99.0, 9.0, 3), Statistic(50.0, 10.0, 3), 0)
-    figure = plot_training_against_unseen([pair])
+    figure = plot_training_against_unseen_scores([pair])
     root = parse(figure)
     bars = [p for p in root.iter(f"{SVG}path") if "opacity: 0.6" in p.get("style", "")]
     (left, right), (low, high) = map(corners, bars)
@@ -182,10 +184,10 @@ def test_figures_of_little_or_nothing_are_still_figures():
         plot_training_curves(
             [PlotLine("erm", (Point(0, -1.0, None),), 0)], metric="a", log=True
         ),
-        plot_training_against_unseen([none]),
+        plot_training_against_unseen_scores([none]),
         plot_scores_after_stages("erm", []),
         plot_scores_of_trials("rate", "scores", [(0, 1.0, 2.0)], picked=0),
-        plot_score_range(none, low=0, high=1),
+        plot_training_to_unseen_score(none, low=0, high=1),
     ):
         assert "nan" not in figure
         parse(figure)

@@ -12,10 +12,10 @@ from cirm.report.paper_page import (
     build_comparison_tables,
     build_paper_page,
     describe_missing_numbers,
-    draw_sweep_of_experiment,
     render_comparison_latex,
     render_comparison_markdown,
     render_results_document,
+    render_sweep_of_experiment,
     summarise_row,
     transpose_wide_table,
     write_comparison_lead_paragraph,
@@ -287,11 +287,11 @@ def test_further_rows_of_one_experiment_are_folded(part):
 
 
 def test_the_sweep_is_a_figure_of_its_own(part):
-    drawing = draw_sweep_of_experiment(part, part.data[0])
+    drawing = render_sweep_of_experiment(part, part.data[0])
     assert "ceiling, without colour" in drawing
     assert "chance, 50 %" in drawing
     scores = [r for r in part.data[0].records if getattr(r, "split", "") != "sweep"]
-    assert draw_sweep_of_experiment(part, DatasetRecords("x", scores)) is None
+    assert render_sweep_of_experiment(part, DatasetRecords("x", scores)) is None
 
 
 def test_the_document_says_where_each_number_comes_from(part):

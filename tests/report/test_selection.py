@@ -5,7 +5,7 @@ import pytest
 from cirm.report.selection_page import (
     build_selected_settings_table,
     build_selection_page,
-    draw_scores_over_setting,
+    render_scores_over_setting,
 )
 from cirm.report.table import render_markdown
 
@@ -73,9 +73,11 @@ def test_the_oracle_is_said_to_be_a_bound_and_others_not_to_have_seen_the_test()
 
 
 def test_a_figure_has_a_dot_for_each_trial_that_has_a_score_and_the_setting():
-    figure = draw_scores_over_setting(found(), "worst-group", "rate", log=True)
+    figure = render_scores_over_setting(found(), "worst-group", "rate", log=True)
     assert len(re.findall("trial [0-9]:", figure)) == 2
-    assert draw_scores_over_setting(found(), "worst-group", "hidden", log=False) is None
+    assert (
+        render_scores_over_setting(found(), "worst-group", "hidden", log=False) is None
+    )
 
 
 def test_a_search_without_a_pick_has_no_page():

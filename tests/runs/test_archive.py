@@ -204,7 +204,7 @@ def test_results_of_a_learner_since_revised_no_longer_count(tmp_path, monkeypatc
     assert first.key != before
     write_records(get_records_path(first, tmp_path), records(shift=5.0))
     kept = add_finished_jobs_to_archive((first,), tmp_path, "c2")
-    assert {entry["commit"] for entry in kept.list_entries(TRIAL)} == {"c2"}
+    assert {entry["commit"] for entry in kept.list_packed_jobs(TRIAL)} == {"c2"}
     assert scores(kept.list_records(TRIAL, range(4))) == scores(records(shift=5.0))
 
 

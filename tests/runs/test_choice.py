@@ -7,7 +7,11 @@ import pytest
 from cirm.data.scm import SCM
 from cirm.records import Run, Score
 from cirm.runs.archive import pack_job_records
-from cirm.runs.choice import ChooseSettingJob, find_best_value, hold_out_environments
+from cirm.runs.choice import (
+    ChooseSettingJob,
+    find_best_setting_value,
+    hold_out_environments,
+)
 from cirm.runs.jobs import Job, execute_job
 from cirm.runs.local import collect_records_of_jobs, run_jobs_locally
 
@@ -92,10 +96,13 @@ def test_the_best_is_the_least_error_or_the_highest_accuracy_after_the_last_stag
         ]
 
     errors = {1.0: rows("error", 0.1, 3.0), 2.0: rows("error", 9.0, 2.0)}
-    assert find_best_value(errors, 0) == 2.0
+    assert find_best_setting_value(errors, 0) == 2.0
     accuracies = {1.0: rows("accuracy", 50.0), 2.0: rows("accuracy", 40.0)}
-    assert find_best_value(accuracies, 0) == 1.0
-    assert find_best_value({5.0: rows("error", 1.0), 6.0: rows("error", 1.0)}, 0) == 5.0
+    assert find_best_setting_value(accuracies, 0) == 1.0
+    assert (
+        find_best_setting_value({5.0: rows("error", 1.0), 6.0: rows("error", 1.0)}, 0)
+        == 5.0
+    )
 
 
 @pytest.mark.parametrize("held", [0, 3])

@@ -1,5 +1,5 @@
-from cirm.runs.driver import LOST, drive_jobs
-from cirm.runs.job_queue import Budget, JobQueue
+from cirm.runs.driver import LOST, run_queued_jobs
+from cirm.runs.job_queue import JobQueue, TimeBudget
 from cirm.runs.jobs import Job
 
 JOBS = [Job("scm", "erm", "joint", (seed,)) for seed in range(6)]
@@ -37,7 +37,9 @@ class PretendedWorkers:
 
 def test_every_job_is_run_once_and_never_more_at_a_time_than_allowed():
     workers, done = PretendedWorkers({}), []
-    failures = drive_jobs(JobQueue(JOBS), workers, lambda job, part: done.append(part))
+    failures = run_queued_jobs(
+        JobQueue(JOBS), workers, lambda job, part: done.append(part)
+    )
     assert failures == {}
     assert workers.submitted == JOBS
     assert workers.most == 2
@@ -49,7 +51,7 @@ def test_a_lost_worker_costs_a_try_and_a_failure_does_not_stop_the_others():
     workers = PretendedWorkers(
         {lost_once: [LOST, ""], lost_always: [LOST], bad: ["a bad job"]}
     )
-    failures = drive_jobs(JobQueue(JOBS), workers, lambda job, part: None)
+    failures = run_queued_jobs(JobQueue(JOBS), workers, lambda job, part: None)
     assert failures == {lost_always: "lost three times", bad: "a bad job"}
     assert workers.submitted.count(JOBS[0]) == 2
     assert workers.submitted.count(JOBS[1]) == 3
@@ -57,9 +59,11 @@ def test_a_lost_worker_costs_a_try_and_a_failure_does_not_stop_the_others():
 
 def test_a_job_that_outlives_the_budget_is_cancelled_and_stays_to_be_done():
     now = iter([0.0, 1.0, 1.0, 2000.0])
-    queue = JobQueue(JOBS[:3], budget=Budget(1000.0, clock=lambda: next(now, 2000.0)))
+    queue = JobQueue(
+        JOBS[:3], budget=TimeBudget(1000.0, clock=lambda: next(now, 2000.0))
+    )
     workers = PretendedWorkers({})
-    assert drive_jobs(queue, workers, lambda job, part: None) == {}
+    assert run_queued_jobs(queue, workers, lambda job, part: None) == {}
     assert workers.cancelled == [2]
     assert queue.unstarted == [JOBS[1]]
     assert queue.take_next_job() is None

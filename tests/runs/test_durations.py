@@ -9,8 +9,8 @@ from cirm.runs.cost import CostEstimate, estimate_cost
 from cirm.runs.durations import (
     JobEstimates,
     MachineSpeed,
-    estimate_jobs,
-    estimate_recorded_seconds,
+    estimate_job_seconds,
+    estimate_seconds_from_recorded_jobs,
     hash_work_of_job,
     measure_machine_speed,
 )
@@ -24,7 +24,7 @@ def find_recorded_job():
     """The first job of table 1 whose duration was recorded."""
     trials = EXPERIMENTS["table1"].list_trials()
     jobs = [trial.plan_jobs((0,))[0] for trial in trials]
-    return next(job for job in jobs if estimate_recorded_seconds(job))
+    return next(job for job in jobs if estimate_seconds_from_recorded_jobs(job))
 
 
 def small_job(epochs, seed=0, learner="erm"):
@@ -39,7 +39,7 @@ def test_most_jobs_of_the_tables_have_a_recorded_duration():
         for name in ("table1", "table2", "table3", "table4", "table5")
         for trial in EXPERIMENTS[name].list_trials()
     ]
-    known = [job for job in jobs if estimate_recorded_seconds(job)]
+    known = [job for job in jobs if estimate_seconds_from_recorded_jobs(job)]
     assert len(known) > 0.8 * len(jobs)  # a preset may have changed since
 
 
@@ -55,22 +55,22 @@ def test_a_job_of_another_size_takes_as_long_per_example_as_the_nearest():
     job = find_recorded_job()
     most = replace(job, data={**job.data, "environments": 10})
     twice = replace(most, seeds=(0, 1))
-    assert estimate_recorded_seconds(twice) == pytest.approx(
-        2 * estimate_recorded_seconds(most)
+    assert estimate_seconds_from_recorded_jobs(twice) == pytest.approx(
+        2 * estimate_seconds_from_recorded_jobs(most)
     )
 
 
 def test_a_slower_machine_takes_longer(tmp_path):
     job = find_recorded_job()
-    slow = estimate_jobs([job], [], MachineSpeed(3.0, 1.0), tmp_path)
-    normal = estimate_jobs([job], [], NORMAL, tmp_path)
+    slow = estimate_job_seconds([job], [], MachineSpeed(3.0, 1.0), tmp_path)
+    normal = estimate_job_seconds([job], [], NORMAL, tmp_path)
     assert slow.seconds[job.key] == pytest.approx(3 * normal.seconds[job.key])
     assert (normal.recorded, normal.calibrated) == (1, 0)
 
 
 def test_jobs_that_finished_here_earlier_are_used_before_anything_is_run(tmp_path):
     job = small_job(epochs=10**6)
-    estimates = estimate_jobs([job], [("erm", 0.2, 12.0)], NORMAL, tmp_path)
+    estimates = estimate_job_seconds([job], [("erm", 0.2, 12.0)], NORMAL, tmp_path)
     assert estimates.seconds == {job.key: pytest.approx(12.0)}
     assert list_unfinished_jobs([job], tmp_path) == [job]
 
@@ -82,7 +82,7 @@ def test_the_first_steps_of_a_job_tell_its_time_within_a_factor_of_two(
     monkeypatch.setattr("cirm.runs.durations.MAX_CALIBRATION", 0.15)
     job = small_job(epochs=60 if learner == "vcl" else 200, learner=learner)
     execute_job(replace(job, settings={**job.settings, "epochs": 1}), lambda done: None)
-    estimates = estimate_jobs([job], [], NORMAL, tmp_path)
+    estimates = estimate_job_seconds([job], [], NORMAL, tmp_path)
     assert estimates.calibrated == 1
     assert list_unfinished_jobs([job], tmp_path) == [job]
     start = time.process_time()
@@ -112,7 +112,7 @@ def test_a_job_that_trains_in_phases_is_not_timed_forever(tmp_path):
 
 def test_a_job_that_ends_while_it_is_timed_is_not_run_again(tmp_path):
     first, second = small_job(1), small_job(1, seed=1)
-    estimates = estimate_jobs([first, second], [], NORMAL, tmp_path)
+    estimates = estimate_job_seconds([first, second], [], NORMAL, tmp_path)
     assert estimates.seconds[first.key] == estimates.seconds[second.key] > 0
     assert list_unfinished_jobs([first, second], tmp_path) == [second]
 

@@ -1,6 +1,11 @@
 import pytest
 
-from cirm.runs.job_queue import Budget, BudgetSpentError, JobQueue, parse_budget
+from cirm.runs.job_queue import (
+    JobQueue,
+    TimeBudget,
+    TimeBudgetSpentError,
+    parse_time_budget,
+)
 from cirm.runs.jobs import Job
 
 
@@ -23,7 +28,7 @@ class Clock:
 @pytest.mark.parametrize("text", ["", "30", "m", "30 m", "-5m", "0s", "1d", "5m!"])
 def test_what_is_no_time_is_refused(text):
     with pytest.raises(ValueError, match="is not a time"):
-        parse_budget(text)
+        parse_time_budget(text)
 
 
 def test_every_learner_has_its_first_seed_before_any_has_its_second():
@@ -50,7 +55,7 @@ def test_only_jobs_that_fit_into_the_time_left_are_started():
     long, short = job("erm"), job("icp")
     queue = JobQueue(
         [long, short],
-        budget=Budget(60.0, clock=clock),
+        budget=TimeBudget(60.0, clock=clock),
         seconds={long.key: 100.0, short.key: 30.0},
     )
     assert take_all(queue) == [("icp", 0)]
@@ -61,7 +66,7 @@ def test_expectations_follow_how_long_jobs_really_took():
     clock = Clock()
     jobs = [job(name) for name in ("erm", "icp", "vrex")]
     queue = JobQueue(
-        jobs, budget=Budget(60.0, clock=clock), seconds={j.key: 10.0 for j in jobs}
+        jobs, budget=TimeBudget(60.0, clock=clock), seconds={j.key: 10.0 for j in jobs}
     )
     first = queue.take_next_job()
     clock.now = 35.0
@@ -72,10 +77,10 @@ def test_expectations_follow_how_long_jobs_really_took():
 
 def test_a_spent_budget_starts_nothing_and_later_stops_what_runs():
     clock = Clock()
-    queue = JobQueue([job("erm")], budget=Budget(100.0, clock=clock))
+    queue = JobQueue([job("erm")], budget=TimeBudget(100.0, clock=clock))
     clock.now = 101.0
-    queue.check_budget()
+    queue.check_time_budget()
     assert queue.take_next_job() is None
     clock.now = 110.5
-    with pytest.raises(BudgetSpentError):
-        queue.check_budget()
+    with pytest.raises(TimeBudgetSpentError):
+        queue.check_time_budget()

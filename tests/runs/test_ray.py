@@ -20,7 +20,7 @@ from cirm import load
 from cirm.cli import main
 from cirm.records import Score, format_record
 from cirm.runs.engines import Engine
-from cirm.runs.job_queue import Budget, JobQueue
+from cirm.runs.job_queue import JobQueue, TimeBudget
 from cirm.runs.local import collect_records_of_jobs, list_unfinished_jobs
 from cirm.runs.plans import plan_jobs, prepare_dataset
 from cirm.runs.ray_engine import check_ray_address, connect_to_ray, run_job_on_worker
@@ -194,7 +194,7 @@ def test_models_are_fitted_on_the_cluster_and_a_bad_file_is_named(
 def test_a_budget_holds_on_a_cluster_and_the_rest_is_done_later(cluster, tmp_path):
     work = jobs(epochs=2, seeds=4)
     seconds = {work[0].key: 0.1, **{job.key: 1000.0 for job in work[1:]}}
-    queue = JobQueue(work, budget=Budget(600.0), seconds=seconds)
+    queue = JobQueue(work, budget=TimeBudget(600.0), seconds=seconds)
     engine = Engine("ray", address=cluster.address)
     assert engine(work, tmp_path, queue=queue) == {}
     assert list_unfinished_jobs(work, tmp_path) == queue.unstarted == work[1:]

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pandas as pd
 
-from cirm.cli.serve import LOCAL_NAMES, create_server, open_listener
+from cirm.cli.serve import LOCAL_NAMES, create_server, open_listening_socket
 from cirm.serving.app import ServerLimits, create_app
 from cirm.serving.served_model import PredictionOptions, ServedModel
 
@@ -78,7 +78,7 @@ def serve(path, token="", limits=ServerLimits(), hosts=LOCAL_NAMES, **options): 
     """Serve a model from a thread of this process."""
     served = ServedModel(path, {}, PredictionOptions(**options))
     app = create_app(served, token, limits, hosts)
-    listener = open_listener("127.0.0.1", 0)
+    listener = open_listening_socket("127.0.0.1", 0)
     server = create_server(app)
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()

@@ -11,7 +11,7 @@ from cirm.randomness import Randomness
 from cirm.stress.cells import USUAL, StressCell, list_shortcut_kinds
 from cirm.stress.limits import (
     build_label_noise_channel,
-    compute_accuracy_of_channels,
+    compute_bayes_accuracy_of_channels,
     compute_bayes_optimal_score,
 )
 
@@ -41,7 +41,7 @@ def test_three_channels_of_equal_quality_vote():
     expected = sum(
         math.comb(3, right) * 0.8**right * 0.2 ** (3 - right) for right in (2, 3)
     )
-    assert compute_accuracy_of_channels(
+    assert compute_bayes_accuracy_of_channels(
         HALF, channel, channel, channel
     ) == pytest.approx(expected)
 
@@ -49,7 +49,9 @@ def test_three_channels_of_equal_quality_vote():
 def test_a_channel_that_shows_nothing_changes_nothing():
     nothing = torch.full((2, 3), 1 / 3, dtype=torch.double)
     shape = build_label_noise_channel(2, 0.25)
-    assert compute_accuracy_of_channels(HALF, shape, nothing) == pytest.approx(0.75)
+    assert compute_bayes_accuracy_of_channels(HALF, shape, nothing) == pytest.approx(
+        0.75
+    )
     assert limit("none") == pytest.approx(75.0)
     assert limit("classes-random", label_flip=0.25) == pytest.approx(75.0)
 

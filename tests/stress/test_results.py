@@ -7,7 +7,7 @@ import pytest
 from cirm.records import AdaptedScore, Run, Score
 from cirm.runs.archive import JobArchive, pack_job_records
 from cirm.stress.cells import list_shortcut_kinds, list_stress_cells
-from cirm.stress.examples import draw_shortcut_examples
+from cirm.stress.examples import render_shortcut_examples
 from cirm.stress.page import (
     build_stress_page,
     build_stress_table,
@@ -131,11 +131,11 @@ def test_the_page_has_a_number_in_every_cell_and_needs_nothing_else():
 
 def test_kinds_of_shortcut_in_images_are_pictured():
     kinds = list_shortcut_kinds("digits")
-    picture = draw_shortcut_examples(kinds)
+    picture = render_shortcut_examples(kinds)
     assert (
-        picture.png == draw_shortcut_examples(kinds[:-1]).png
+        picture.png == render_shortcut_examples(kinds[:-1]).png
     )  # a table cannot be pictured
-    assert draw_shortcut_examples(kinds[-1:]) is None
+    assert render_shortcut_examples(kinds[-1:]) is None
     page = build_stress_page([], LEARNER, [], "", [picture])
     assert page.count("<img") == 1
 

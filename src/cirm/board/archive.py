@@ -31,7 +31,11 @@ def archive_finished_jobs(jobs: Iterable[Job], folder: Path, commit: str) -> Non
     """Add finished jobs to the archive, and drop those of earlier revisions."""
     archive = load_archive(folder)
     before = list(archive.entries)
-    entries = {k: e for k, e in archive.entries.items() if not _is_outdated(e)}
+    entries = {
+        k: e
+        for k, e in archive.entries.items()
+        if not _has_outdated_learner_revision(e)
+    }
     for job in jobs:
         path = get_records_path(job, folder)
         if job.key not in entries and path.exists():
@@ -43,7 +47,7 @@ def archive_finished_jobs(jobs: Iterable[Job], folder: Path, commit: str) -> Non
         save_archive(archive, folder)
 
 
-def _is_outdated(entry: Entry) -> bool:
+def _has_outdated_learner_revision(entry: Entry) -> bool:
     """Return whether the learner of a job has another revision now."""
     try:
         learner = get_learner_class(entry["by"])

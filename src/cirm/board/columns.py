@@ -94,7 +94,7 @@ def list_board_columns(
     return [*columns, *map(_build_table_column, tables)]
 
 
-def prepare_columns(
+def prepare_data_of_board_columns(
     columns: Sequence[BoardColumn], progress: Callable[[str, float], None]
 ) -> tuple[list[PreparedColumn], dict[str, str]]:
     """Draw the data of all columns once; return also why some are left out."""

@@ -32,7 +32,7 @@ class BoardPoint(NamedTuple):
 
 
 @render_as_inline_svg
-def plot_seen_against_unseen(
+def plot_unseen_over_seen_scores(
     points: Sequence[BoardPoint], *, width: int = WIDE
 ) -> tuple[Axes, str]:
     """Plot the unseen over the seen score; on the diagonal nothing is lost."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
-from cirm.board.figure import BoardPoint, plot_seen_against_unseen
-from cirm.board.results import find_leader
+from cirm.board.figure import BoardPoint, plot_unseen_over_seen_scores
+from cirm.board.results import find_best_row_of_column
 from cirm.board.rows import OURS
 from cirm.report import page
 from cirm.report.axes import NARROW
@@ -38,10 +38,15 @@ def build_board_page(summary: Summary, command: str) -> str:
         command: The command that made the board.
     """
     content = [
-        Section("", [page.render_large_numbers(list_board_facts(summary))]),
+        Section(
+            "", [page.render_headline_numbers(list_main_numbers_of_board(summary))]
+        ),
         Section("Unseen places", [build_board_table(summary)]),
-        Section("Seen and unseen", [_render_seen_against_unseen(summary)]),
-        Section("After adapting to the unseen place", [*_list_adapted_tables(summary)]),
+        Section("Seen and unseen", [_render_plot_of_seen_and_unseen_scores(summary)]),
+        Section(
+            "After adapting to the unseen place",
+            [*_build_tables_of_adapted_scores(summary)],
+        ),
         Section("How it was made", [*describe_board(summary)]),
         Section("Command to run this again", [page.render_shell_command(command)]),
     ]
@@ -57,7 +62,7 @@ def render_board_markdown(summary: Summary, command: str) -> str:
         summary: What `cirm.board.results.summarise_board` returns.
         command: The command that made the board.
     """
-    tables = [build_board_table(summary), *_list_adapted_tables(summary)]
+    tables = [build_board_table(summary), *_build_tables_of_adapted_scores(summary)]
     parts = [
         "# Board of learners",
         write_board_lead_paragraph(summary),
@@ -74,7 +79,7 @@ def write_board_lead_paragraph(summary: Summary) -> str:
     cells, ours = summary["cells"], summary["cells"].get(OURS, {})
     led, behind = [], []
     for column in summary["columns"]:
-        name, leader = column["name"], find_leader(summary, column["name"])
+        name, leader = column["name"], find_best_row_of_column(summary, column["name"])
         if not leader:
             continue
         if leader == OURS or name not in ours:
@@ -88,16 +93,16 @@ def write_board_lead_paragraph(summary: Summary) -> str:
     text = f"{OURS} has the highest mean in {len(led)} of {len(led) + len(behind)} "
     text += "columns." if not led else f"columns: {join_words(led)}."
     if close := [
-        c["title"] for c in summary["columns"] if _leads_within_noise(summary, c)
+        c["title"] for c in summary["columns"] if _is_our_lead_within_noise(summary, c)
     ]:
         text += f" In {join_words(close)} the lead is less than a standard deviation."
     return text + (f" Others lead in {join_words(behind)}." if behind else "")
 
 
-def _leads_within_noise(summary: Summary, column: Mapping[str, Any]) -> bool:
+def _is_our_lead_within_noise(summary: Summary, column: Mapping[str, Any]) -> bool:
     """Whether ours leads a column, but by less than its deviation over seeds."""
     name = column["name"]
-    if find_leader(summary, name) != OURS:
+    if find_best_row_of_column(summary, name) != OURS:
         return False
     cells = {row: own[name] for row, own in summary["cells"].items() if name in own}
     ours = cells.pop(OURS)["unseen"]
@@ -105,7 +110,7 @@ def _leads_within_noise(summary: Summary, column: Mapping[str, Any]) -> bool:
     return second is not None and ours["mean"] - second < (ours["std"] or 0)
 
 
-def list_board_facts(summary: Summary) -> list[tuple[str, str]]:
+def list_main_numbers_of_board(summary: Summary) -> list[tuple[str, str]]:
     """Return the main numbers, each with its description."""
     ranks = summary["ranks"]
     facts = [
@@ -170,7 +175,7 @@ def _build_score_cell(statistic: Mapping[str, Any] | None) -> Cell:
     return build_statistic_cell(statistic, "accuracy") if statistic else Cell()
 
 
-def _list_adapted_tables(summary: Summary) -> list[Table]:
+def _build_tables_of_adapted_scores(summary: Summary) -> list[Table]:
     """Return the table of learners that adapt to rows without labels, if any did."""
     columns = summary["columns"]
     adapted = {
@@ -192,7 +197,7 @@ def _list_adapted_tables(summary: Summary) -> list[Table]:
     return [Table("Adapted", headings, rows, [note])]
 
 
-def _render_seen_against_unseen(summary: Summary) -> Markup:
+def _render_plot_of_seen_and_unseen_scores(summary: Summary) -> Markup:
     """Render seen against unseen scores, as means over the columns of a row."""
     points = [
         BoardPoint(
@@ -211,8 +216,8 @@ def _render_seen_against_unseen(summary: Summary) -> Markup:
         f"of them are left out. Orange: {OURS}."
     )
     wide, narrow = (
-        plot_seen_against_unseen(points),
-        plot_seen_against_unseen(points, width=NARROW),
+        plot_unseen_over_seen_scores(points),
+        plot_unseen_over_seen_scores(points, width=NARROW),
     )
     return page.render_figure(caption, wide, narrow)
 

@@ -34,7 +34,7 @@ HELD_OUT = "held-out"  # the rule where no other can be used
 
 
 @dataclass(frozen=True)
-class BoardEffort:
+class BoardRunSettings:
     """What every row gets alike.
 
     Attributes:
@@ -55,8 +55,8 @@ class BoardEffort:
     block: int = 6
 
 
-FULL = BoardEffort()
-QUICK = BoardEffort(
+FULL = BoardRunSettings()
+QUICK = BoardRunSettings(
     trials=2,
     settings={"epochs": "30", "iterations": "30", "samples": "2"},
     inference={"epochs": 30, "steps": 0},
@@ -80,7 +80,7 @@ class BoardTask:
     column: BoardColumn
     data: PreparedDataset
     order: str
-    effort: BoardEffort
+    effort: BoardRunSettings
 
     @property
     def rule(self) -> str:
@@ -125,12 +125,14 @@ class BoardTask:
         picks = summarise_search(self.search, folder)["picks"]
         chosen = {"honest": picks.get(self.rule), ORACLE: picks.get(ORACLE)}
         return {
-            name: self._plan_runs(pick["settings"], name)
+            name: self._plan_runs_of_settings(pick["settings"], name)
             for name, pick in chosen.items()
             if pick is not None
         }
 
-    def _plan_runs(self, settings: Mapping[str, Any], choice: str) -> list[Job]:
+    def _plan_runs_of_settings(
+        self, settings: Mapping[str, Any], choice: str
+    ) -> list[Job]:
         texts = [f"{n}={format_setting_value(value)}" for n, value in settings.items()]
         jobs = plan_jobs(
             self.data, self.row.learner, self.order, self.effort.seeds, texts=texts,
@@ -161,9 +163,9 @@ class BoardPlan:
     columns: Sequence[PreparedColumn]
     tasks: Sequence[BoardTask]
     absent: Mapping[str, str]
-    effort: BoardEffort
+    effort: BoardRunSettings
 
-    def split_into_blocks(self) -> list[BoardPlan]:
+    def split_into_blocks_of_rows(self) -> list[BoardPlan]:
         """Return plans of some rows on one column each, the most informative first.
 
         The cells of a block are finished before the next one starts, so that a board
@@ -200,7 +202,7 @@ def plan_board(
     rows: Sequence[BoardRow],
     columns: Sequence[PreparedColumn],
     absent: Mapping[str, str],
-    effort: BoardEffort,
+    effort: BoardRunSettings,
 ) -> BoardPlan:
     """Plan every row on every column whose kind of task it takes."""
     tasks = [
@@ -219,7 +221,7 @@ def _plan_task(
     column: BoardColumn,
     variant: BoardVariant,
     data: PreparedDataset,
-    effort: BoardEffort,
+    effort: BoardRunSettings,
 ) -> BoardTask | None:
     """Return the task of a row, with true groups where the data set has them."""
     order = variant.order

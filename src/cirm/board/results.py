@@ -99,13 +99,13 @@ def rank_board_rows(scores: Scores, seed: int = 0) -> dict[str, dict[str, float]
     }
     draws = np.random.default_rng(seed)
     return {
-        row: _average_with_interval(list(own.values()), draws)
+        row: _compute_mean_and_bootstrap_interval(list(own.values()), draws)
         for row, own in shares.items()
         if own
     }
 
 
-def find_leader(summary: Mapping[str, Any], column: str) -> str:
+def find_best_row_of_column(summary: Mapping[str, Any], column: str) -> str:
     """Return the row with the highest mean unseen score of a column; "" without any."""
     cells = summary["cells"]
     known = {row: own[column] for row, own in cells.items() if column in own}
@@ -128,7 +128,7 @@ def _compute_percentage_of_better_rows(
     return shares
 
 
-def _average_with_interval(
+def _compute_mean_and_bootstrap_interval(
     shares: Sequence[Sequence[float]], draws: np.random.Generator
 ) -> dict[str, float]:
     """Return the mean over columns and its bootstrap interval."""
@@ -171,13 +171,13 @@ def _collect_scores_by_seed(
     ends = [score for score in scores if score.stage == last]
     adapted = [r for r in records if isinstance(r, AdaptedScore)]
     return {
-        "unseen": _average_by_seed([r for r in ends if r.split == "test"]),
-        "seen": _average_by_seed([r for r in ends if r.split == "train"]),
-        "adapted": _average_by_seed([r for r in adapted if r.split == "test"]),
+        "unseen": _average_scores_by_seed([r for r in ends if r.split == "test"]),
+        "seen": _average_scores_by_seed([r for r in ends if r.split == "train"]),
+        "adapted": _average_scores_by_seed([r for r in adapted if r.split == "test"]),
     }
 
 
-def _average_by_seed(records: Sequence[Record]) -> dict[int, float]:
+def _average_scores_by_seed(records: Sequence[Record]) -> dict[int, float]:
     """Return the mean over environments for each seed, errors as explained variance."""
     values: dict[int, list[float]] = {}
     for record in records:

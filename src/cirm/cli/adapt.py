@@ -66,7 +66,7 @@ def adapt_model(
     from cirm.cli.progress import show_step_progress
 
     check_output_paths({"--out": out, "--report": report}, [data, model], overwrite)
-    secret = options.read_key(key)
+    secret = options.read_signing_key(key)
     with show_step_progress(f"No model was written to {out}.") as progress:
         from cirm.model.adapt import adapt as adapt_model
         from cirm.model.file import load
@@ -80,7 +80,7 @@ def adapt_model(
                 key=secret,
                 encoder=encoder,
             ),
-            options.open_standard_input([data]),
+            options.replace_dash_by_standard_input([data]),
             fill_missing=fill_missing,
             accept_units=accept_units,
             progress=progress,

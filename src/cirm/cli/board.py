@@ -15,7 +15,7 @@ from cirm.cli.options import Address, BudgetText, EngineName, Workers
 if TYPE_CHECKING:
     from cirm.board.plan import BoardPlan
     from cirm.runs.engines import Engine
-    from cirm.runs.job_queue import Budget
+    from cirm.runs.job_queue import TimeBudget
     from cirm.runs.jobs import Job
 
 EXAMPLES = options.format_command_examples(
@@ -95,7 +95,7 @@ def run_board(
     limit = start_time_budget(budget)
     with show_step_progress("Nothing was run.") as progress:
         progress("preparing the data sets", 1)
-        from cirm.board.columns import list_board_columns, prepare_columns
+        from cirm.board.columns import list_board_columns, prepare_data_of_board_columns
         from cirm.board.plan import FULL, QUICK, plan_board
         from cirm.board.rows import list_board_rows
         from cirm.runs.engines import Engine
@@ -117,12 +117,14 @@ def run_board(
         if trials:
             effort = replace(effort, trials=trials)
         rows = list_board_rows(learner or [])
-        plan = plan_board(rows, *prepare_columns(chosen, progress), effort)
+        plan = plan_board(
+            rows, *prepare_data_of_board_columns(chosen, progress), effort
+        )
     run_board_plan(plan, out, place, limit)
 
 
 def run_board_plan(
-    plan: BoardPlan, folder: Path, engine: Engine, limit: Budget | None = None
+    plan: BoardPlan, folder: Path, engine: Engine, limit: TimeBudget | None = None
 ) -> None:
     """Run the trials and then the runs of the picks; write and print the board.
 
@@ -154,7 +156,7 @@ def run_board_plan(
         plan = replace(plan, effort=replace(plan.effort, block=1))
     jobs: list[Job] = []
     failures: dict[str, str] = {}
-    for block in plan.split_into_blocks():
+    for block in plan.split_into_blocks_of_rows():
         for kind in ("trials", "chosen settings"):
             own = block.list_trials() if kind == "trials" else block.list_runs(folder)
             failures |= run_unfinished_jobs(
@@ -164,18 +166,18 @@ def run_board_plan(
         archive_finished_jobs(jobs, folder, find_source_commit())
         if limit and limit.remaining <= 0:
             break
-    summary = write_board(plan, folder)
+    summary = write_board_files(plan, folder)
     print_table(build_board_table(summary))
     typer.echo(write_board_lead_paragraph(summary))
     typer.echo(f"Wrote the report to {(folder / 'report.html').resolve()}")
     exit_if_jobs_failed(jobs, failures)
 
 
-def write_board(plan: BoardPlan, folder: Path) -> dict[str, Any]:
+def write_board_files(plan: BoardPlan, folder: Path) -> dict[str, Any]:
     """Write the summary, the page and the document of a board; return the summary."""
     from cirm.board.page import build_board_page, render_board_markdown
     from cirm.board.results import summarise_board
-    from cirm.cli.output import format_typed_command
+    from cirm.cli.output import format_command_line_as_typed
     from cirm.cli.progress import show_single_step
     from cirm.records import write_text_atomically
     from cirm.runs.provenance import find_source_commit
@@ -183,7 +185,7 @@ def write_board(plan: BoardPlan, folder: Path) -> dict[str, Any]:
     with show_single_step("writing the board"):
         summary = summarise_board(plan, folder)
         summary["commit"] = find_source_commit()
-        command = format_typed_command()
+        command = format_command_line_as_typed()
         files = {
             "summary.json": json.dumps(summary, indent=1) + "\n",
             "report.html": build_board_page(summary, command),

@@ -81,20 +81,20 @@ def compare_tables(
     something different if what it says about the target differs between the files,
     by the test that the learner steady uses between environments.
     """
-    from cirm.cli.output import format_typed_command, write_and_print_result
+    from cirm.cli.output import format_command_line_as_typed, write_and_print_result
     from cirm.cli.progress import show_step_progress
     from cirm.report.compare_page import build_comparison_page
 
     inputs = [first, second, *([model] if model else [])]
     check_output_paths({"--report": report}, inputs, overwrite)
-    secret = options.read_key(key)
+    secret = options.read_signing_key(key)
     with show_step_progress("Nothing was written.") as progress:
         from cirm.model.compare import compare
         from cirm.model.file import load
 
         options.limit_torch_to_one_thread()
         found = compare(
-            *options.open_standard_input([first, second]),
+            *options.replace_dash_by_standard_input([first, second]),
             target=target,
             model=load(model, learner=learner, key=secret) if model else None,
             task=check_task_name(task),
@@ -105,22 +105,28 @@ def compare_tables(
         )
     content = {"data": [str(first), str(second)], "model": str(model or ""), **found}
     if not as_json:
-        print_comparison(content)
-    page = build_comparison_page(content, format_typed_command()) if report else ""
+        print_table_comparison(content)
+    page = (
+        build_comparison_page(content, format_command_line_as_typed()) if report else ""
+    )
     write_and_print_result(content, as_json, report, page)
 
 
-def print_comparison(content: dict[str, Any]) -> None:
+def print_table_comparison(content: dict[str, Any]) -> None:
     """Print the answer, the tables behind it, and notes."""
-    from cirm.cli.output import clean_text_in_values, print_notes_once, print_table
+    from cirm.cli.output import (
+        print_notes_once,
+        print_table,
+        remove_control_characters_in_values,
+    )
     from cirm.report.compare_page import (
         build_comparison_tables,
-        list_sentences_on_inputs,
+        list_comparison_sentences,
     )
 
-    content = clean_text_in_values(content)
+    content = remove_control_characters_in_values(content)
     typer.echo(content["answer"])
-    for sentence in list_sentences_on_inputs(content):
+    for sentence in list_comparison_sentences(content):
         typer.echo(f"  {sentence}")
     typer.echo("")
     for table in build_comparison_tables(content):

@@ -69,7 +69,7 @@ def fetch_data_set(name: str) -> None:
         print_public_dataset_location(name, path, rows)
 
 
-def import_folder(
+def import_data_set_folder(
     name: Annotated[
         str,
         typer.Argument(
@@ -235,10 +235,10 @@ def print_public_datasets() -> None:
 
 def print_public_dataset_location(name: str, path: Path, rows: dict[str, int]) -> None:
     """Print where a public data set is, and whether it is complete."""
-    from cirm.data.public import describe_completeness, get_public_dataset_class
+    from cirm.data.public import describe_dataset_completeness, get_public_dataset_class
 
     origin = get_public_dataset_class(name).origin
-    found = describe_completeness(origin, rows) if rows else "already"
+    found = describe_dataset_completeness(origin, rows) if rows else "already"
     typer.echo(f"{name}: {found} in {path}")
     typer.echo(f"Use it with `cirm run --dataset {name}`.")
 
@@ -253,7 +253,7 @@ def format_folder_size(path: Path) -> str:
 
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "fetch": (fetch_data_sets, "cirm data fetch mnist fashion-mnist"),
-    "import": (import_folder, "cirm data import mnist downloads"),
+    "import": (import_data_set_folder, "cirm data import mnist downloads"),
     "list": (list_data_sets, "cirm data list"),
     "show": (show_colored_images, "cirm data show --scheme b11 --out coloured.png"),
 }

@@ -30,7 +30,7 @@ def diff_models(
     from cirm.cli.output import print_json_and_page_path
     from cirm.cli.progress import show_step_progress
 
-    secret = options.read_key(key)
+    secret = options.read_signing_key(key)
     with show_step_progress("Nothing was written."):
         from cirm.model.difference import describe_differences
         from cirm.model.file import load
@@ -45,9 +45,9 @@ def diff_models(
 
 def print_model_differences(content: Mapping[str, Any]) -> None:
     """Print the answer, and a table of what differs."""
-    from cirm.cli.output import clean_text_in_values, print_rows_as_table
+    from cirm.cli.output import print_rows_as_table, remove_control_characters_in_values
 
-    content = clean_text_in_values(content)
+    content = remove_control_characters_in_values(content)
     typer.echo(content["answer"])
     rows = list_difference_rows(content)
     if rows:

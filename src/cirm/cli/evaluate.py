@@ -66,11 +66,11 @@ def evaluate_model(
     lie in the prediction sets or intervals.
     """
     from cirm.cli.model_output import print_evaluation_scores
-    from cirm.cli.output import format_typed_command, write_and_print_result
+    from cirm.cli.output import format_command_line_as_typed, write_and_print_result
     from cirm.cli.progress import show_step_progress
 
     check_output_paths({"--report": report}, [*data, model], overwrite)
-    secret = options.read_key(key)
+    secret = options.read_signing_key(key)
     with show_step_progress("Nothing was written.") as progress:
         from cirm.model.evaluate import evaluate as evaluate_model
         from cirm.model.file import load
@@ -85,7 +85,7 @@ def evaluate_model(
         )
         scores = evaluate_model(
             loaded,
-            options.open_standard_input(data),
+            options.replace_dash_by_standard_input(data),
             environment=environment,
             groups=group or [],
             level=level,
@@ -102,5 +102,5 @@ def evaluate_model(
     if report:
         from cirm.report.evaluation_page import build_evaluation_page
 
-        page = build_evaluation_page(content, format_typed_command())
+        page = build_evaluation_page(content, format_command_line_as_typed())
     write_and_print_result(content, as_json, report, page)

@@ -236,7 +236,7 @@ def fit_model(
     from cirm.cli.progress import show_step_progress
 
     files = data or []
-    assignments = add_trust_setting(settings or [], trust)
+    assignments = add_trust_option_to_settings(settings or [], trust)
     chosen: dict[str, Any] = {
         "target": target,
         "environment": environment,
@@ -270,7 +270,7 @@ def fit_model(
             from cirm.runs.engines import Engine
             from cirm.runs.fit_jobs import FitJob
 
-            options.read_key(key)  # raises an error now if it cannot be used
+            options.read_signing_key(key)  # raises an error now if it cannot be used
             base = FitJob(
                 "file",
                 learner,
@@ -291,13 +291,13 @@ def fit_model(
         overwrite,
         "`cirm update` to continue training it",
     )
-    secret = options.read_key(key)
+    secret = options.read_signing_key(key)
     with show_step_progress(f"No model was written to {model}.") as progress:
         from cirm.model.fit import fit as fit_model
 
         options.limit_torch_to_one_thread()
         trained = fit_model(
-            options.open_standard_input(files),
+            options.replace_dash_by_standard_input(files),
             learner=learner,
             settings=parse_setting_options(learner, assignments),
             preset=preset,
@@ -365,7 +365,7 @@ def update_model(
         out = None
     check_output_paths({"--out": out, "--report": report}, [*data, model], overwrite)
     check_file_can_be_written(model, "--model")
-    secret = options.read_key(key)
+    secret = options.read_signing_key(key)
     with show_step_progress(f"{model} is unchanged.") as progress:
         from cirm.model.container import read_model_checksum
         from cirm.model.file import load
@@ -383,7 +383,7 @@ def update_model(
         checksum = read_model_checksum(model)
         new = update_model(
             old,
-            options.open_standard_input(data),
+            options.replace_dash_by_standard_input(data),
             environment=environment,
             time=time,
             every=every,
@@ -432,7 +432,7 @@ def parse_setting_options(learner: str, assignments: list[str]) -> dict[str, Any
     return parse_learner_settings(learner, parse_assignments(assignments, "--set"))
 
 
-def add_trust_setting(assignments: list[str], trust: str) -> list[str]:
+def add_trust_option_to_settings(assignments: list[str], trust: str) -> list[str]:
     """Return settings with that of --trust, if it is given."""
     return [*assignments, f"trust={trust}"] if trust else assignments
 

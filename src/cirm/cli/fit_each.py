@@ -120,7 +120,7 @@ def fit_many_models(
     entries = [
         describe_fit_job(job, summaries.get(job.key), failures, skipped) for job in jobs
     ]
-    print_many_models(entries, folder, as_json)
+    print_summary_of_models(entries, folder, as_json)
     if failures:
         raise typer.Exit(ExitCode.FAILED_JOBS)
 
@@ -139,7 +139,9 @@ def describe_fit_job(
     return {"name": job.name, "state": state, "reason": reason, **(summary or {})}
 
 
-def print_many_models(entries: Sequence[Entry], folder: Path, as_json: bool) -> None:
+def print_summary_of_models(
+    entries: Sequence[Entry], folder: Path, as_json: bool
+) -> None:
     """Print what became of each model."""
     if as_json:
         content = {"folder": str(folder), "models": list(entries)}

@@ -35,11 +35,11 @@ def inspect_model(
 ) -> None:
     """Show a model's places, scores, stored data and important columns."""
     from cirm.cli.model_output import print_model_description, print_model_history
-    from cirm.cli.output import format_typed_command, write_and_print_result
+    from cirm.cli.output import format_command_line_as_typed, write_and_print_result
     from cirm.cli.progress import show_step_progress
 
     check_output_paths({"--report": report}, [model], overwrite)
-    secret = options.read_key(key)
+    secret = options.read_signing_key(key)
     with show_step_progress("Nothing was written."):
         from cirm.model.explain import describe_model
         from cirm.model.file import load
@@ -49,7 +49,9 @@ def inspect_model(
             "model": str(model),
             **describe_model(load(model, learner=learner, key=secret)),
         }
-        page = build_model_page(content, format_typed_command()) if report else ""
+        page = (
+            build_model_page(content, format_command_line_as_typed()) if report else ""
+        )
     if not as_json and history:
         print_model_history(content)
     elif not as_json:

@@ -17,7 +17,7 @@ from cirm.cli.progress import (
 if TYPE_CHECKING:
     from cirm.runs.cost import CostEstimate
     from cirm.runs.engines import Engine
-    from cirm.runs.job_queue import Budget, JobQueue
+    from cirm.runs.job_queue import JobQueue, TimeBudget
     from cirm.runs.jobs import Job
     from cirm.runs.tracker import JobTime
 
@@ -27,11 +27,11 @@ CALIBRATION_SHARE = 0.1  # of a budget that may be spent on estimating the cost
 BUSY = 0.8  # a process that gets less of a core than this shares it with others
 
 
-def start_time_budget(text: str) -> Budget | None:
+def start_time_budget(text: str) -> TimeBudget | None:
     """Return the budget of a command, which begins now, or None without one."""
-    from cirm.runs.job_queue import Budget, parse_budget
+    from cirm.runs.job_queue import TimeBudget, parse_time_budget
 
-    return Budget(parse_budget(text)) if text else None
+    return TimeBudget(parse_time_budget(text)) if text else None
 
 
 def run_jobs_with_progress(
@@ -41,7 +41,7 @@ def run_jobs_with_progress(
     engine: Engine,
     title: str,
     times: Sequence[JobTime] = (),
-    budget: Budget | None = None,
+    budget: TimeBudget | None = None,
     rank: Rank | None = None,
 ) -> dict[str, str]:
     """Run the jobs that are still waiting; return reasons of failures by job key.
@@ -67,10 +67,10 @@ def run_jobs_with_progress(
     limit = min(share, CALIBRATION_SECONDS)
     with show_single_step("estimating the cost", describe_finished_jobs):
         cost = estimate_cost(list_waiting(), times, workers, is_local, folder, limit)
-    print_to_stderr(describe_cost(cost))
+    print_to_stderr(describe_expected_cost_of_jobs(cost))
     waiting, seconds = list_waiting(), cost.seconds_by_job
 
-    def order_jobs(jobs: list[Job]) -> list[Job]:
+    def sort_jobs_by_rank_and_duration(jobs: list[Job]) -> list[Job]:
         ranks = rank(jobs) if rank and budget else {}
         sign = 1 if budget else -1
         return sorted(
@@ -78,7 +78,7 @@ def run_jobs_with_progress(
             key=lambda job: (ranks.get(job.key, 0), sign * seconds.get(job.key, 0)),
         )
 
-    queue = JobQueue(waiting, order_jobs, budget, seconds)
+    queue = JobQueue(waiting, sort_jobs_by_rank_and_duration, budget, seconds)
     tracker = JobTracker(waiting, workers, times, expected=seconds)
     with (
         exit_on_interrupt(describe_finished_jobs),
@@ -90,7 +90,7 @@ def run_jobs_with_progress(
     return failures
 
 
-def describe_cost(cost: CostEstimate) -> str:
+def describe_expected_cost_of_jobs(cost: CostEstimate) -> str:
     """Describe in one line what jobs are expected to cost, and how this is known."""
     if not cost.estimates.seconds:
         return "Expected cost: not known, since no job could be timed."

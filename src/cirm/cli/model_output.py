@@ -7,7 +7,11 @@ from typing import Any
 
 import typer
 
-from cirm.cli.output import clean_text_in_values, print_notes_once, print_table
+from cirm.cli.output import (
+    print_notes_once,
+    print_table,
+    remove_control_characters_in_values,
+)
 from cirm.report.model_history import (
     build_history_table,
     build_versions_table,
@@ -16,10 +20,10 @@ from cirm.report.model_history import (
 from cirm.report.model_tables import (
     ADAPTATION_PARTS,
     add_full_stop,
+    build_adapted_effects_table,
     build_classes_table,
     build_confusion_table,
     build_coverage_tables,
-    build_effects_table,
     build_environments_table,
     build_model_diagnostics_table,
     build_model_memory_table,
@@ -40,14 +44,14 @@ def print_training_result(
     content: Content, is_first: bool, is_task_detected: bool
 ) -> None:
     """Print what a fit or an update has learned."""
-    content = clean_text_in_values(content)
+    content = remove_control_characters_in_values(content)
     print_notes_once(content["history"][-1]["notes"])
     if is_first:
         typer.echo(describe_prediction_target(content, is_task_detected))
         print_column_treatments("Columns, as defined by the first place", content)
     last = content["history"][-1]["stage"]
     print_environment_scores([e for e in content["history"] if e["stage"] == last])
-    print_decisions(content)
+    print_class_weights_and_threshold(content)
     typer.echo(describe_stored_data(content))
     print_column_importance(content)
     print_learner_explanation(content)
@@ -57,7 +61,7 @@ def print_training_result(
 
 def print_model_description(content: Content) -> None:
     """Print everything that is known about a model."""
-    content = clean_text_in_values(content)
+    content = remove_control_characters_in_values(content)
     typer.echo(describe_prediction_target(content))
     print_learner_explanation(content)
     if content["adaptation"]:
@@ -67,7 +71,7 @@ def print_model_description(content: Content) -> None:
     typer.echo(f"Settings: {settings}; seed={content['seed']}")
     typer.echo(f"Network: {describe_network_settings(content['network'])}")
     print_environment_scores(content["history"])
-    print_decisions(content)
+    print_class_weights_and_threshold(content)
     print_table(build_model_memory_table(content))
     typer.echo(describe_stored_data(content))
     print_column_treatments("Columns", content)
@@ -79,7 +83,7 @@ def print_model_description(content: Content) -> None:
 
 def print_model_history(content: Content) -> None:
     """Print what a model has learned from, and which earlier versions are kept."""
-    content = clean_text_in_values(content)
+    content = remove_control_characters_in_values(content)
     history, versions = content["history"], content["earlier_versions"]
     created = content["created"][:10]
     typer.echo(f"{content['model']} is at version {content['version']} ({created}).")
@@ -98,7 +102,7 @@ def print_model_history(content: Content) -> None:
 
 def print_evaluation_scores(content: Content) -> None:
     """Print the scores of a model."""
-    content = clean_text_in_values(content)
+    content = remove_control_characters_in_values(content)
     print_table(build_scores_table(content))
     if content.get("confusion"):
         print_table(build_classes_table(content))
@@ -117,7 +121,7 @@ def print_evaluation_scores(content: Content) -> None:
     print_notes_once(content["notes"])
 
 
-def print_decisions(content: Content) -> None:
+def print_class_weights_and_threshold(content: Content) -> None:
     """Print the weights of classes and the threshold, where there are any."""
     if content["class_weight"]:
         weights = (f"{n} {value:.4g}" for n, value in content["class_weight"].items())
@@ -196,9 +200,9 @@ def print_learner_explanation(content: Content) -> None:
 
 def print_model_adaptation(adaptation: Content) -> None:
     """Print what a model was adapted to, what changed, and what did not and why."""
-    adaptation = clean_text_in_values(adaptation)
+    adaptation = remove_control_characters_in_values(adaptation)
     typer.echo(summarise_adaptation(adaptation))
-    if table := build_effects_table(adaptation):
+    if table := build_adapted_effects_table(adaptation):
         print_table(table)
     for effect in adaptation.get("effects", ()):
         if sentence := effect.get("sentence"):

@@ -331,7 +331,7 @@ def get_usable_device(device: str) -> str:
     return device
 
 
-def read_key(path: Path | None) -> bytes:
+def read_signing_key(path: Path | None) -> bytes:
     """Return the secret in a file, without line breaks at its end; b"" without one."""
     if path is None:
         return b""
@@ -349,7 +349,7 @@ def read_key(path: Path | None) -> bytes:
     return key
 
 
-def open_standard_input(data: Sequence[Path]) -> list[Any]:
+def replace_dash_by_standard_input(data: Sequence[Path]) -> list[Any]:
     """Return the inputs of a command, with standard input in place of -."""
     if STANDARD not in data:
         return list(data)

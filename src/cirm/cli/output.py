@@ -26,21 +26,23 @@ def remove_control_characters(text: str) -> str:
     return CONTROL.sub("", text.replace("\n", " ").replace("\t", " "))
 
 
-def clean_text_in_values(values: Any) -> Any:  # noqa: ANN401  plain values, nested
+def remove_control_characters_in_values(values: Any) -> Any:  # noqa: ANN401  plain values, nested
     """Return the same plain values with all text in them clean."""
     if isinstance(values, str):
         return remove_control_characters(values)
     if isinstance(values, Mapping):
         return {
-            clean_text_in_values(key): clean_text_in_values(part)
+            remove_control_characters_in_values(
+                key
+            ): remove_control_characters_in_values(part)
             for key, part in values.items()
         }
     if isinstance(values, list | tuple):
-        return [clean_text_in_values(part) for part in values]
+        return [remove_control_characters_in_values(part) for part in values]
     return values
 
 
-def format_typed_command() -> str:
+def format_command_line_as_typed() -> str:
     """Return the command as the user typed it."""
     name = Path(sys.argv[0]).name.replace("__main__.py", "cirm")  # of python -m cirm
     return shlex.join([name, *sys.argv[1:]])

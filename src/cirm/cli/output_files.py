@@ -91,9 +91,9 @@ def check_file_can_be_written(path: Path, option: str) -> None:
 
 def check_signed_model_has_key(path: Path, key: bytes) -> None:
     """Raise an error if a signed model would be replaced by one that is not."""
-    from cirm.model.container import is_signed
+    from cirm.model.container import is_model_file_signed
 
-    if is_signed(path) and not key:
+    if is_model_file_signed(path) and not key:
         raise ValueError(
             f"model file {str(path)!r} is signed, but the file that replaces it would "
             "not be. Give the key that it was signed with by --key."
@@ -115,7 +115,7 @@ def write_model_and_page(
     model: Model, path: Path, report: Path | None, key: bytes = b"", **details: str
 ) -> dict[str, Any]:
     """Write a model, signed if there is a key, and its page; return its description."""
-    from cirm.cli.output import format_typed_command
+    from cirm.cli.output import format_command_line_as_typed
     from cirm.model.explain import describe_model
     from cirm.model.file import encode_model_file, remove_leftover_files
     from cirm.records import write_files_atomically
@@ -124,7 +124,9 @@ def write_model_and_page(
     content = {"model": str(path), **details, **describe_model(model)}
     files = {}
     if report is not None:
-        files[report] = build_model_page(content, format_typed_command()).encode()
+        files[report] = build_model_page(
+            content, format_command_line_as_typed()
+        ).encode()
     # The model comes last: if it has changed, everything else is written.
     write_files_atomically({**files, path: encode_model_file(model, key)})
     remove_leftover_files(path)

@@ -112,7 +112,7 @@ def predict_rows_of_files(
     learners with a single network.
     """
     from cirm.cli.output import (
-        format_typed_command,
+        format_command_line_as_typed,
         print_json_and_page_path,
         print_notes_once,
         print_to_stderr,
@@ -130,22 +130,24 @@ def predict_rows_of_files(
         )
     summary = PredictionSummary()
     notes: list[str] = []
-    secret = options.read_key(key)
+    secret = options.read_signing_key(key)
     with show_step_progress("No predictions were written.") as progress:
         from cirm.data.encoded_chunks import prefetch_items
         from cirm.data.open_sources import open_sources_for_model
-        from cirm.model.coverage import describe_uncertainty
+        from cirm.model.coverage import describe_prediction_uncertainty
         from cirm.model.csv_writer import escape_table_cells
         from cirm.model.facts import (
             apply_threshold,
             describe_adaptation,
-            describe_threshold_of_model,
+            describe_decision_threshold,
         )
         from cirm.model.predict import predict_chunks
 
-        loaded = load_model(model, device, learner, encoder, secret, adapt)
+        loaded = load_model_for_prediction(
+            model, device, learner, encoder, secret, adapt
+        )
         (rows,) = open_sources_for_model(
-            options.open_standard_input([data]), loaded.schema
+            options.replace_dash_by_standard_input([data]), loaded.schema
         )
         if adapt:
             from cirm.model.adapt import adapt as adapt_model
@@ -182,15 +184,15 @@ def predict_rows_of_files(
             adaptation = describe_adaptation(loaded)
             notes += adaptation["notes"] if adaptation and adapt else []
             content = {"model": str(model), "data": str(data), **summary.as_dict()}
-            content |= describe_uncertainty(
+            content |= describe_prediction_uncertainty(
                 loaded, sets, level, abstain, summary.rows, summary.abstained
             )
-            content["threshold"] = describe_threshold_of_model(loaded)
+            content["threshold"] = describe_decision_threshold(loaded)
             content |= {"adaptation": adaptation, "notes": list(dict.fromkeys(notes))}
             if report is not None:
                 from cirm.report.model_page import build_prediction_page
 
-                page = build_prediction_page(content, format_typed_command())
+                page = build_prediction_page(content, format_command_line_as_typed())
                 with add_file_name_to_errors(report):
                     temporaries[-1].write_text(page, "utf-8")
     if adaptation:
@@ -207,7 +209,7 @@ def predict_rows_of_files(
     print_json_and_page_path(content, as_json, report)
 
 
-def load_model(
+def load_model_for_prediction(
     path: Path,
     device: str,
     learner: str | None,

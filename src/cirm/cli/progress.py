@@ -63,7 +63,7 @@ class ProgressDisplay(Progress):
         if below:
             yield Text(below, style="dim")
 
-    def print_lines(self) -> None:
+    def print_line_per_running_task(self) -> None:
         """Print one line per running task."""
         below = self.refresh_tasks(self)
         for task in self.tasks:
@@ -88,7 +88,7 @@ def open_progress_display(
 
     def print_progress_periodically() -> None:
         while not stop.wait(PAUSE):
-            display.print_lines()
+            display.print_line_per_running_task()
 
     writer = threading.Thread(target=print_progress_periodically, daemon=True)
     if display.disable:

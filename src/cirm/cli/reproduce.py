@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cirm.paper.reproduction import ReproductionPlan
     from cirm.report.paper_page import ExperimentReport
     from cirm.runs.engines import Engine
-    from cirm.runs.job_queue import Budget
+    from cirm.runs.job_queue import TimeBudget
     from cirm.runs.jobs import Job
 
 TABLES = ("table1", "table2", "table3", "table4", "table5")
@@ -84,7 +84,7 @@ def reproduce_paper(
     parts = []
     with show_single_step("preparing the experiments"):
         from cirm.paper.pages import (
-            draw_example_images_of_sources,
+            render_example_images_of_sources,
             write_overview_files,
             write_paper_figures,
         )
@@ -101,7 +101,7 @@ def reproduce_paper(
         options.create_result_folder(folder)
     reasons = run_reproduction_plans(plans, folders, place, limit)
     for plan, folder in zip(plans, folders, strict=True):
-        parts.append(write_reproduction(plan, folder, reasons))
+        parts.append(write_reproduction_results(plan, folder, reasons))
         failures += list_failures_of_plan(plan, reasons)
     if name == "theory":
         write_theory_results(root)
@@ -112,7 +112,7 @@ def reproduce_paper(
         typer.echo(f"Wrote the figures to {(folder / 'report.html').resolve()}")
     if name == "all":
         with show_single_step("writing the report"):
-            pictures = draw_example_images_of_sources(
+            pictures = render_example_images_of_sources(
                 [plan.experiment for plan in plans]
             )
             write_overview_files(parts, root, pictures.values())
@@ -161,7 +161,7 @@ def run_reproduction_plans(
     plans: Sequence[ReproductionPlan],
     folders: Sequence[Path],
     engine: Engine,
-    budget: Budget | None,
+    budget: TimeBudget | None,
 ) -> dict[str, str]:
     """Run what the folders lack of the experiments; return reasons of failures.
 
@@ -183,7 +183,7 @@ def run_reproduction_plan(
     plan: ReproductionPlan,
     folder: Path,
     engine: Engine,
-    budget: Budget | None,
+    budget: TimeBudget | None,
     seed: int | None,
 ) -> dict[str, str]:
     """Run what a folder lacks of an experiment, or only the jobs of a seed."""
@@ -215,12 +215,15 @@ def run_reproduction_plan(
     return failures
 
 
-def write_reproduction(
+def write_reproduction_results(
     plan: ReproductionPlan, folder: Path, failures: Mapping[str, str]
 ) -> ExperimentReport:
     """Write and print the results that a folder has of an experiment."""
     from cirm.cli.progress import show_single_step
-    from cirm.paper.pages import draw_example_images_of_sources, write_experiment_files
+    from cirm.paper.pages import (
+        render_example_images_of_sources,
+        write_experiment_files,
+    )
     from cirm.paper.reproduction import (
         list_reasons_for_missing_records,
         summarise_experiment,
@@ -232,7 +235,7 @@ def write_reproduction(
     with show_single_step("writing the report"):
         notes = list_reasons_for_missing_records(plan, failures, archive)
         part = summarise_experiment(plan.experiment, archive, plan.seeds, notes)
-        pictures = draw_example_images_of_sources([plan.experiment]).values()
+        pictures = render_example_images_of_sources([plan.experiment]).values()
         write_experiment_files(part, folder, pictures)
     print_comparison_with_paper(part, folder)
     return part

@@ -54,7 +54,7 @@ def rollback_model(
 
     check_output_paths({"--out": out}, [model], overwrite)
     check_file_can_be_written(out or model, "--out" if out else "model")
-    secret = options.read_key(key)
+    secret = options.read_signing_key(key)
     with show_step_progress(f"{model} is unchanged."):
         from cirm.model.container import read_model_checksum
         from cirm.model.file import compute_version_key, load

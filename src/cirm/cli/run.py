@@ -22,12 +22,12 @@ from cirm.cli.options import (
     RunOrder,
     Workers,
 )
-from cirm.cli.output import format_typed_command, print_notes_once, print_table
+from cirm.cli.output import format_command_line_as_typed, print_notes_once, print_table
 from cirm.records import Curve, Record
 
 if TYPE_CHECKING:
     from cirm.runs.engines import Engine
-    from cirm.runs.job_queue import Budget
+    from cirm.runs.job_queue import TimeBudget
     from cirm.runs.jobs import Job
 
 EXAMPLES = options.format_command_examples(
@@ -163,7 +163,7 @@ def run_jobs_and_report(
     tensorboard: Path | None = None,
     title: str = "cirm run",
     as_json: bool = False,
-    budget: Budget | None = None,
+    budget: TimeBudget | None = None,
 ) -> None:
     """Run the unfinished jobs, then write and print the results of all of them.
 
@@ -199,7 +199,7 @@ def run_jobs_and_report(
         )
     summary: dict[str, Any] = {}
     if records := collect_records_of_jobs(jobs, folder):
-        summary = write_results(records, jobs, folder, title, tensorboard)
+        summary = write_run_results(records, jobs, folder, title, tensorboard)
         if not as_json:
             print_result_tables(records, summary)
         for line in list_written_files(folder, tensorboard):
@@ -229,7 +229,7 @@ def hash_jobs(jobs: Sequence[Job]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def write_results(
+def write_run_results(
     records: Sequence[Record],
     jobs: Sequence[Job],
     folder: Path,
@@ -241,20 +241,20 @@ def write_results(
     from cirm.records import write_records, write_text_atomically
     from cirm.report.diagnostics import summarise_diagnostics_by_learner
     from cirm.report.drawing import render_svg_file
-    from cirm.report.measures import summarise_measures
+    from cirm.report.measures import summarise_transfer_measures
     from cirm.report.run_page import build_run_page, build_sweep_figure
     from cirm.report.summary import summarise_records
 
     with show_single_step("writing the report"):
         summary = summarise_records(records)
         summary["diagnostics"] = summarise_diagnostics_by_learner(records)
-        summary["measures"] = summarise_measures(records)
+        summary["measures"] = summarise_transfer_measures(records)
         write_records(folder / "records.jsonl", records)
         write_text_atomically(
             folder / "summary.json", json.dumps(summary, indent=2) + "\n"
         )
         data = describe_data_for_page(jobs[0])
-        page = build_run_page(records, title, format_typed_command(), **data)
+        page = build_run_page(records, title, format_command_line_as_typed(), **data)
         write_text_atomically(folder / "report.html", page)
         data.pop("pictures", None)
         if figure := build_sweep_figure(records, **data):
@@ -292,7 +292,7 @@ def describe_data_for_page(job: Job) -> dict[str, Any]:
     """Return what the page shows about the data: chance, axis and example images."""
     from cirm.data import create_dataset
     from cirm.data.colored import Colored
-    from cirm.paper.example_images import draw_example_images
+    from cirm.paper.example_images import render_example_images
 
     dataset = create_dataset(job.dataset, job.data)
     if not isinstance(dataset, Colored):
@@ -301,7 +301,7 @@ def describe_data_for_page(job: Job) -> dict[str, Any]:
         "chance": 50.0,
         "axis": "colour flip of the unseen environment",
         "trained": dataset.list_flip_probabilities(),
-        "pictures": (draw_example_images(dataset, job.seeds[0]),),
+        "pictures": (render_example_images(dataset, job.seeds[0]),),
     }
 
 

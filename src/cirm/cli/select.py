@@ -19,11 +19,11 @@ from cirm.cli.options import (
     RunOrder,
     Workers,
 )
-from cirm.cli.output import format_typed_command, print_table
+from cirm.cli.output import format_command_line_as_typed, print_table
 
 if TYPE_CHECKING:
     from cirm.runs.engines import Engine
-    from cirm.runs.job_queue import Budget
+    from cirm.runs.job_queue import TimeBudget
     from cirm.runs.jobs import Job
     from cirm.runs.search import RandomSearch
 
@@ -159,7 +159,9 @@ def select_settings(
             search, prepared, reveal_range, summary["picks"].values()
         )
         jobs += [job for some in picked.values() for job in some]
-        failures |= add_test_scores_of_picks(picked, summary, folder, chosen, limit)
+        failures |= add_test_scores_of_selected_settings(
+            picked, summary, folder, chosen, limit
+        )
     write_and_print_selected_settings(search, summary, folder)
     exit_if_jobs_failed(jobs, failures)
 
@@ -194,7 +196,7 @@ def run_search_trials(
     jobs: Sequence[Job],
     folder: Path,
     engine: Engine,
-    budget: Budget | None = None,
+    budget: TimeBudget | None = None,
 ) -> dict[str, str]:
     """Run the trials that have no scores yet; return reasons of failures by job."""
     from cirm.runs.local import list_unfinished_jobs
@@ -211,12 +213,12 @@ def run_search_trials(
     )
 
 
-def add_test_scores_of_picks(
+def add_test_scores_of_selected_settings(
     jobs: dict[int, list[Job]],
     summary: Summary,
     folder: Path,
     engine: Engine,
-    budget: Budget | None = None,
+    budget: TimeBudget | None = None,
 ) -> dict[str, str]:
     """Train with the selected settings and add their test scores to the summary.
 
@@ -246,7 +248,7 @@ def run_unfinished_jobs(
     folder: Path,
     engine: Engine,
     title: str,
-    budget: Budget | None,
+    budget: TimeBudget | None,
     others: Sequence[Job] = (),
 ) -> dict[str, str]:
     """Run the jobs that have not finished; return reasons of failures by job.
@@ -294,7 +296,7 @@ def write_and_print_selected_settings(
         )
         return
     with show_single_step("writing the report"):
-        page = build_selection_page(summary, format_typed_command())
+        page = build_selection_page(summary, format_command_line_as_typed())
         write_text_atomically(folder / "report.html", page)
         table = build_selected_settings_table(summary)
         write_text_atomically(folder / "table.md", render_markdown(table))

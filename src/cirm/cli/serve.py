@@ -95,7 +95,7 @@ def serve_model(
     from cirm.cli.progress import show_single_step
 
     check_serving_packages()
-    token, secret = read_token(token_file), options.read_key(key)
+    token, secret = read_access_token(token_file), options.read_signing_key(key)
     if not token and not is_local_address(host):
         raise ValueError(
             f"--host: anyone who can reach the address {host!r} could use the model. "
@@ -111,7 +111,7 @@ def serve_model(
         served = ServedModel(model, {"learner": learner, "key": secret}, how)
         hosts = (*LOCAL_NAMES, host) if is_local_address(host) else ()
         app = create_app(served, token, ServerLimits(max_rows, max_bytes), hosts)
-    listener = open_listener(host, port)
+    listener = open_listening_socket(host, port)
     shown = f"[{host}]" if ":" in host else host
     print_to_stderr(
         f"Serving {model} at http://{shown}:{listener.getsockname()[1]}/ until Ctrl-C"
@@ -131,7 +131,7 @@ def check_serving_packages() -> None:
         )
 
 
-def read_token(path: Path | None) -> str:
+def read_access_token(path: Path | None) -> str:
     """Return the token in a file or else in the environment; empty without one."""
     if path is None:
         token, where = os.environ.get(TOKEN_VARIABLE, ""), TOKEN_VARIABLE
@@ -161,7 +161,7 @@ def is_local_address(host: str) -> bool:
         return False
 
 
-def open_listener(host: str, port: int) -> socket.socket:
+def open_listening_socket(host: str, port: int) -> socket.socket:
     """Return a socket that listens at an address."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:

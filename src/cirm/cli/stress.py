@@ -14,7 +14,7 @@ from cirm.cli.options import Address, BudgetText, EngineName, Workers
 
 if TYPE_CHECKING:
     from cirm.runs.engines import Engine
-    from cirm.runs.job_queue import Budget
+    from cirm.runs.job_queue import TimeBudget
     from cirm.stress.cells import StressCell
     from cirm.stress.results import StressPlan
 
@@ -110,13 +110,13 @@ def run_stress_command(
                 )
         chosen = [one for one in kinds if not kind or one.name in kind]
         cells = list_stress_cells(chosen, source, quick)
-        check_data_of_cells(cells)
+        check_data_of_stress_cells(cells)
         count = seeds or (QUICK_SEEDS if quick else SEEDS)
         plan = StressPlan.from_cells(cells, learner, range(count))
     run_stress_map(plan, out, place, source, limit)
 
 
-def check_data_of_cells(cells: Sequence[StressCell]) -> None:
+def check_data_of_stress_cells(cells: Sequence[StressCell]) -> None:
     """Raise an error before any work if the data of a kind cannot be drawn."""
     from cirm.data import create_dataset
 
@@ -132,17 +132,17 @@ def run_stress_map(
     folder: Path,
     engine: Engine,
     source: str,
-    budget: Budget | None = None,
+    budget: TimeBudget | None = None,
 ) -> None:
     """Run the unfinished jobs of a stress map, then write and print its results."""
     from cirm.cli.jobs import run_jobs_with_progress
-    from cirm.cli.output import format_typed_command, print_table
+    from cirm.cli.output import format_command_line_as_typed, print_table
     from cirm.cli.progress import show_single_step
     from cirm.cli.run import exit_if_jobs_failed
     from cirm.records import write_text_atomically
     from cirm.runs.archive import add_finished_jobs_to_archive
     from cirm.runs.provenance import find_source_commit
-    from cirm.stress.examples import draw_shortcut_examples
+    from cirm.stress.examples import render_shortcut_examples
     from cirm.stress.page import (
         build_stress_page,
         build_stress_table,
@@ -186,12 +186,12 @@ def run_stress_map(
         )
         notes = [describe_stress_data(plan, source)]
         kinds = list({cell.kind.name: cell.kind for cell, _ in plan.cells}.values())
-        picture = draw_shortcut_examples(kinds)
+        picture = render_shortcut_examples(kinds)
         page = build_stress_page(
             cells,
             plan.learner,
             notes,
-            format_typed_command(),
+            format_command_line_as_typed(),
             [picture] if picture else [],
         )
         write_text_atomically(folder / "report.html", page)

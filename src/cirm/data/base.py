@@ -85,7 +85,7 @@ class Dataset(ABC):
         dataset = keys[0] if keys else own
         raise ValueError(f"{dataset}: the setting {name} is {value!r}. {remedy}.")
 
-    def _check_number_of_flips(
+    def _check_number_of_flip_probabilities(
         self, flips: tuple[float, ...], environments: int
     ) -> None:
         """Refuse flips that are given for another number of environments."""

@@ -58,7 +58,7 @@ class BatchSource(Source):
         store, columns = self._stored
         for start in range(0, store.count, STORED_CHUNK_ROWS):
             rows = slice(start, start + STORED_CHUNK_ROWS)
-            inputs = np.array(store.get_all()[rows])
+            inputs = np.array(store.get_all_inputs()[rows])
             yield self._join_columns(inputs, columns.iloc[rows].reset_index(drop=True))
 
     def _store_batches(self, batches: Iterator[Any]) -> tuple[RowStore, pd.DataFrame]:

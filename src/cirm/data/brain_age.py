@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from cirm.data.public import Origin
+from cirm.data.public import DatasetOrigin
 from cirm.data.public_tables import (
     PublicTable,
     read_csv_table,
@@ -36,7 +36,7 @@ class BrainAge(PublicTable):
     target = "age"
     task = "regression"
     held_out = "ICBM"
-    origin = Origin(
+    origin = DatasetOrigin(
         "brain-age",
         authors="1000 Functional Connectomes Project",
         licence="open, for research",

@@ -46,7 +46,7 @@ def raise_for_first_bad_value(
 def describe_row_location(values: Values, position: int) -> str:
     """Return the file and row of a value, or else its label."""
     row = f"row {get_row_label(values, position)}"
-    if not _has_file_labels(values):
+    if not _has_file_and_row_labels(values):
         return row
     name = values.index[position][0]
     return f"{name if name == STANDARD_INPUT else f'file {name!r}'}, {row}"
@@ -55,8 +55,8 @@ def describe_row_location(values: Values, position: int) -> str:
 def get_row_label(values: Values, position: int) -> Any:  # noqa: ANN401
     """Return the number of a row in its file, or else its label."""
     label = values.index[position]
-    return label[1] if _has_file_labels(values) else label
+    return label[1] if _has_file_and_row_labels(values) else label
 
 
-def _has_file_labels(values: Values) -> bool:
+def _has_file_and_row_labels(values: Values) -> bool:
     return list(values.index.names) == ["file", "row"]

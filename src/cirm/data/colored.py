@@ -130,7 +130,7 @@ class Colored(Dataset):
             isinstance(self.examples, str) or self.examples < 1
         ):
             self._raise_invalid_setting("examples", "Use 1 or more, or all")
-        self._check_number_of_flips(self.flips, self.environments)
+        self._check_number_of_flip_probabilities(self.flips, self.environments)
         self._check_probabilities("label_flip", "test_flip", "flips", "sweep")
         if len(set(self.sweep)) < len(self.sweep):
             self._raise_invalid_setting("sweep", "Use each value once")

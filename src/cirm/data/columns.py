@@ -56,7 +56,7 @@ from cirm.data.values import (
     convert_values_to_text,
     describe_value_kind,
     detect_value_kind,
-    is_missing,
+    find_missing_values,
 )
 
 MOST_CATEGORIES = 50  # one-hot features of a column; rarer categories share one
@@ -114,7 +114,7 @@ class ColumnEncoding:
         What the values are is inferred as well, unless it is known. Text is encoded by
         `encoder`, if there is one.
         """
-        name, gaps = str(values.name), is_missing(values)
+        name, gaps = str(values.name), find_missing_values(values)
         present = values[~gaps] if gaps.any() else values
         missing = bool(gaps.any() and not gaps.all())
         kind, written = known or (
@@ -123,7 +123,7 @@ class ColumnEncoding:
         if kind == "text":
             return cls(name, kind, missing=missing, encoder=encoder)
         if kind == "category":
-            column = _infer_categories(
+            column = _infer_categorical_encoding(
                 name, convert_values_to_text(present), missing, category, names
             )
             return replace(column, encoder=encoder) if column.kind == "text" else column
@@ -134,7 +134,7 @@ class ColumnEncoding:
         if kind == "boolean" and len(numbers) and numbers.min() < numbers.max():
             mode = float(numbers.mean() >= 0.5)
             return cls(name, kind, fill=mode, missing=missing)
-        (statistics,) = compute_statistics(numbers[None])
+        (statistics,) = compute_column_statistics(numbers[None])
         if not statistics[1]:
             return cls(name, "constant", missing=missing)
         if kind == "number" and _look_like_identifiers(name, numbers):
@@ -179,9 +179,9 @@ class ColumnEncoding:
             filled = np.where(gaps, self.fill, numbers)
             encoded[:, 0] = self.standardise(filled, values)
         else:
-            gaps = is_missing(values)
+            gaps = find_missing_values(values)
         if self.kind == "category":
-            positions = self._find_categories(convert_values_to_text(values))
+            positions = self._find_category_positions(convert_values_to_text(values))
             positions[gaps | (positions < 0)] = len(self.categories)
             positions[gaps] += self.missing
             encoded[np.arange(len(values)), positions] = 1
@@ -193,7 +193,7 @@ class ColumnEncoding:
             encoded[gaps, -1] = 1
         return encoded
 
-    def _find_categories(self, text: Values) -> NDArray[np.int64]:
+    def _find_category_positions(self, text: Values) -> NDArray[np.int64]:
         """Return the position of each value's category, [n]; -1 if it has none."""
         plain = {name: place for place, name in enumerate(self.categories)}
         digests = {
@@ -272,7 +272,7 @@ class TableEncoding:
         those that look like sentences, are encoded by `encoder`, if there is one.
         """
         check_columns_present(frame, [*categories, *texts])
-        done = _fit_complete_floats(frame, categories)
+        done = _fit_encodings_of_float_columns(frame, categories)
         is_text = dict.fromkeys(texts, ValueKind("text"))
         return cls(
             tuple(
@@ -306,10 +306,10 @@ class TableEncoding:
                 encoded[:, start:end] = column.encode(frame[column.name])
             start = end
         if plain:  # all at once, since thousands of columns would take long one by one
-            self._encode_numbers(frame, plain, encoded)
+            self._encode_float_columns(frame, plain, encoded)
         return encoded
 
-    def _encode_numbers(
+    def _encode_float_columns(
         self,
         frame: pd.DataFrame,
         plain: dict[int, ColumnEncoding],
@@ -361,7 +361,7 @@ class TableEncoding:
         plain = [name for name in names if dtypes.get(name) == np.float64]
         missing[:, [names[name] for name in plain]] = np.isnan(frame[plain].to_numpy())
         for name in dtypes.keys() & names.keys() - set(plain):
-            missing[:, names[name]] = is_missing(frame[name])
+            missing[:, names[name]] = find_missing_values(frame[name])
         return missing
 
     def describe(self) -> str:
@@ -369,7 +369,7 @@ class TableEncoding:
         return "\n".join(column.describe() for column in self.columns)
 
 
-def _fit_complete_floats(
+def _fit_encodings_of_float_columns(
     frame: pd.DataFrame, categories: Collection[str]
 ) -> dict[str, ColumnEncoding]:
     """Return the encodings of columns of finite floats, which are numbers.
@@ -380,7 +380,7 @@ def _fit_complete_floats(
     names = [n for n, dtype in dtypes if dtype == np.float64 and n not in categories]
     numbers = np.ascontiguousarray(frame[names].to_numpy(dtype=np.float64).T)
     complete = np.isfinite(numbers).all(1)
-    statistics = compute_statistics(numbers[complete])
+    statistics = compute_column_statistics(numbers[complete])
     columns = {}
     for place, own in zip(np.flatnonzero(complete), statistics, strict=True):
         name, (centre, scale, fill, *quartiles) = names[place], own.tolist()
@@ -395,7 +395,7 @@ def _fit_complete_floats(
     return columns
 
 
-def compute_statistics(numbers: Numbers) -> Numbers:
+def compute_column_statistics(numbers: Numbers) -> Numbers:
     """Return mean, standard deviation, median and quartiles of rows [c, n], [c, 5].
 
     The standard deviation of equal numbers is exactly 0.
@@ -450,7 +450,7 @@ def _look_like_identifiers(name: str, numbers: Numbers) -> bool:
     return bool(is_range or IDENTIFIER_NAME.search(name))
 
 
-def _infer_categories(
+def _infer_categorical_encoding(
     name: str, text: Values, missing: bool, declared: bool, names: bool
 ) -> ColumnEncoding:
     counts = text.value_counts()

@@ -18,7 +18,11 @@ import torch
 from numpy.typing import NDArray
 
 from cirm.data.base import summarise_error
-from cirm.data.public import Origin, PublicDataset, list_file_stamps
+from cirm.data.public import (
+    DatasetOrigin,
+    PublicDataset,
+    list_names_sizes_and_times_of_files,
+)
 from cirm.environments import Environment, Problem, Task
 
 AREAS = ("rawah", "neota", "comanche", "cache-la-poudre")
@@ -54,7 +58,7 @@ class Covertype(PublicDataset):
             spaced; None for all.
     """
 
-    origin = Origin(
+    origin = DatasetOrigin(
         "covertype",
         authors="Blackard and Dean 1999",
         licence="CC BY 4.0",
@@ -79,14 +83,16 @@ class Covertype(PublicDataset):
     @classmethod
     def convert_original_files(cls, folder: Path, into: Path) -> dict[str, int]:
         """Write an array file for each area."""
-        areas = split_by_area(read_covertype_rows(folder), str(folder))
+        areas = split_rows_by_wilderness_area(read_covertype_rows(folder), str(folder))
         for name, rows in areas.items():
             np.save(into / f"{name}.npy", rows, allow_pickle=False)
         return {name: len(rows) for name, rows in areas.items()}
 
     def draw_problem(self, seeds: tuple[int, ...]) -> Problem:
         """Return rows [n, 50] of each area."""
-        areas = _load_areas(self.folder, list_file_stamps(self.list_files()))
+        areas = _load_rows_of_areas(
+            self.folder, list_names_sizes_and_times_of_files(self.list_files())
+        )
         train, test = self.split_train_and_unseen_names(list(areas))
         first = areas[train[0]][:, :NUMBERS]
         centre, scale = first.mean(0), first.std(0) + 1e-9
@@ -121,7 +127,9 @@ class Covertype(PublicDataset):
         return rows[::step]
 
 
-def split_by_area(rows: NDArray[Any], where: str) -> dict[str, NDArray[np.float32]]:
+def split_rows_by_wilderness_area(
+    rows: NDArray[Any], where: str
+) -> dict[str, NDArray[np.float32]]:
     """Return rows [n, 51] of each area: measurements, soil, class from 0."""
     area, soil = rows[:, NUMBERS : NUMBERS + 4], rows[:, NUMBERS + 4 : -1]
     classes = rows[:, -1:] - 1
@@ -169,11 +177,11 @@ def read_covertype_rows(folder: Path) -> NDArray[np.float32]:
 
 
 @lru_cache(maxsize=1)
-def _load_areas(
+def _load_rows_of_areas(
     folder: Path, stamps: tuple[tuple[str, int, int], ...]
 ) -> dict[str, NDArray[np.float32]]:
     """Return the rows of each area; read anew when a file has changed."""
     found = [name for name in AREAS if (folder / f"{name}.npy").is_file()]
     if not found:
-        return split_by_area(read_covertype_rows(folder), str(folder))
+        return split_rows_by_wilderness_area(read_covertype_rows(folder), str(folder))
     return {name: np.load(folder / f"{name}.npy", allow_pickle=False) for name in found}

@@ -71,7 +71,7 @@ def parse_dates(cells: Texts, date_format: str) -> Days:
     return np.array([known[cell] for cell in cells], dtype=float)
 
 
-def have_short_years(cells: Texts) -> bool:
+def have_two_digit_years(cells: Texts) -> bool:
     """Return whether all cells look like dates with a year of two digits."""
     return bool(len(cells)) and all(
         SHORT_YEAR.fullmatch(cell.strip()) for cell in dict.fromkeys(cells)
@@ -112,7 +112,7 @@ def _parse_date_in_cell(cell: str, date_format: str) -> float:
     *date, hour, minute, second, half = match.groups()
     if date_format == "name":
         day, month, year = date[0] or date[3], date[1] or date[2], date[4]
-        month = _find_month(month)
+        month = _get_month_number(month)
     elif date_format == "ymd":
         year, _, month, day = date
     else:
@@ -128,7 +128,7 @@ def _parse_date_in_cell(cell: str, date_format: str) -> float:
     return ((time - EPOCH).total_seconds() + int(second or 0)) / 86400
 
 
-def _find_month(name: str) -> str:
+def _get_month_number(name: str) -> str:
     """Return the number of a month by its name, "0" if there is none."""
     own = [n for n, month in enumerate(MONTHS, 1) if month.startswith(name.lower())]
     return str(own[0]) if len(own) == 1 else "0"

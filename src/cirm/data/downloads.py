@@ -116,7 +116,7 @@ def has_letter_classes(source: str) -> bool:
     """Whether the classes of a source of `load_images` are EMNIST's letters."""
     if source == "digits" or source in IMAGE_SETS:
         return source != "digits" and IMAGE_SETS[source].prefix == idx.LETTERS
-    return idx.detect_file_prefix(Path(source).expanduser()) == idx.LETTERS
+    return idx.detect_idx_file_prefix(Path(source).expanduser()) == idx.LETTERS
 
 
 def download_image_set(

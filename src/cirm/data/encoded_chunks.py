@@ -29,7 +29,7 @@ from cirm.data.values import (
     Values,
     convert_values_to_numbers,
     convert_values_to_text,
-    is_missing,
+    find_missing_values,
 )
 
 Item = TypeVar("Item")
@@ -49,7 +49,9 @@ class EncodedChunk(NamedTuple):
     environment: str
     notes: tuple[str, ...]
 
-    def keep_weighted_rows(self, column: str) -> tuple[EncodedChunk, Numbers | None]:
+    def select_rows_with_weight(
+        self, column: str
+    ) -> tuple[EncodedChunk, Numbers | None]:
         """Return the rows whose weight is not zero, with their weights [m], if any."""
         weights = read_row_weights(self.frame, column)
         if weights is None or bool((weights > 0).all()):
@@ -86,7 +88,7 @@ def encode_source_chunks(
             frame,
             inputs if keep_bytes else convert_inputs_to_floats(inputs),
             own_column,
-            tuple(describe_column_changes(frame, schema, used, source.where)),
+            tuple(describe_new_and_absent_columns(frame, schema, used, source.where)),
         )
 
 
@@ -179,7 +181,7 @@ def convert_inputs_to_floats(inputs: NDArray[Any]) -> NDArray[np.float32]:
     return inputs.astype(np.float32) / np.float32(255)
 
 
-def describe_column_changes(
+def describe_new_and_absent_columns(
     frame: pd.DataFrame, schema: Schema, used: Collection[str], where: str
 ) -> Iterator[str]:
     """Yield notes on columns of a table that are new and not used, or absent."""
@@ -257,7 +259,7 @@ def read_row_weights(frame: pd.DataFrame, column: str) -> Numbers | None:
     return numbers.astype(np.float64)
 
 
-def check_some_row_counts(count: int, weight: str) -> None:
+def check_some_row_has_weight(count: int, weight: str) -> None:
     """Refuse data of which no row is left, since all have a weight of zero."""
     if not count:
         raise ValueError(
@@ -266,7 +268,7 @@ def check_some_row_counts(count: int, weight: str) -> None:
         )
 
 
-def drop_weightless_rows(frame: pd.DataFrame, column: str) -> pd.DataFrame:
+def drop_rows_of_zero_weight(frame: pd.DataFrame, column: str) -> pd.DataFrame:
     """Return the rows whose weight is not zero."""
     weights = read_row_weights(frame, column)
     return frame if weights is None else frame[weights > 0]
@@ -289,7 +291,7 @@ def read_environment_names(
 
 def check_targets_present(values: Values) -> None:
     """Raise an error if a target is missing."""
-    gaps = is_missing(values)
+    gaps = find_missing_values(values)
     if count := int(gaps.sum()):
         more = f" (in {count} rows altogether)" if count > 1 else ""
         raise ValueError(

@@ -16,7 +16,7 @@ MOST_TOKENS = 256  # of a text, as in training; the rest is cut off
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and spread of pixels
 
 
-class ScaleChannels(nn.Module):
+class ChannelNormalisation(nn.Module):
     """Images in the units of a network: (pixel - mean) / spread, channel by channel."""
 
     mean: Tensor
@@ -64,7 +64,7 @@ def create_efficientnet_lite0() -> EncoderParts:
     network.load_state_dict(torch.load(path, weights_only=True))
     # Inputs are (pixel - 127) / 128 for pixels from 0 to 255.
     mean, spread = (127 / 255,) * 3, (128 / 255,) * 3
-    module = ScaleChannels(mean, spread, EfficientNetBody(network).eval())
+    module = ChannelNormalisation(mean, spread, EfficientNetBody(network).eval())
     return EncoderParts(module, "images", SIDE, hash_file_or_folder(Path(path)))
 
 
@@ -83,7 +83,7 @@ def create_torchvision_encoder(name: str) -> EncoderParts:
         if hasattr(network, head):
             setattr(network, head, nn.Identity())
             break
-    return EncoderParts(ScaleChannels(*IMAGENET, network.eval()), "images", SIDE)
+    return EncoderParts(ChannelNormalisation(*IMAGENET, network.eval()), "images", SIDE)
 
 
 def create_timm_encoder(name: str) -> EncoderParts:
@@ -98,7 +98,7 @@ def create_timm_encoder(name: str) -> EncoderParts:
             "choose one of them."
         ) from None
     config = timm.data.resolve_model_data_config(network)
-    module = ScaleChannels(config["mean"], config["std"], network)
+    module = ChannelNormalisation(config["mean"], config["std"], network)
     return EncoderParts(module, "images", int(config["input_size"][-1]))
 
 

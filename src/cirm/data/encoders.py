@@ -153,7 +153,7 @@ def open_encoder(choice: EncoderLike, kind: EncoderKind, side: int = 0) -> Encod
     return _OPEN[identity]
 
 
-def find_encoder(identity: EncoderIdentity) -> Encoder:
+def open_encoder_of_model(identity: EncoderIdentity) -> Encoder:
     """Return the encoder that a model file names, whose weights must be the same.
 
     What a file names is never imported unless it is built in or offered by an
@@ -170,10 +170,12 @@ def find_encoder(identity: EncoderIdentity) -> Encoder:
             "encoder=)."
         )
     kind: EncoderKind = "images" if identity.side else "text"
-    return check_encoder(open_encoder(identity.name, kind, identity.side), identity)
+    return check_encoder_identity(
+        open_encoder(identity.name, kind, identity.side), identity
+    )
 
 
-def check_encoder(encoder: Encoder, identity: EncoderIdentity) -> Encoder:
+def check_encoder_identity(encoder: Encoder, identity: EncoderIdentity) -> Encoder:
     """Return an encoder if it is the one that made the features of a model."""
     if encoder.identity == identity:
         return encoder

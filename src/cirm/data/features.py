@@ -40,7 +40,7 @@ def encode_image_files(paths: Sequence[Path], encoder: Encoder) -> Features:
         return np.stack([read_image(paths[place], side, 3) for place in places])
 
     digests = [bytes.fromhex(hash_file_or_folder(path)) for path in paths]
-    return _look_up_features(encoder, digests, read_images)
+    return _read_or_compute_features(encoder, digests, read_images)
 
 
 def encode_texts(texts: Sequence[str], encoder: Encoder) -> Features:
@@ -48,12 +48,12 @@ def encode_texts(texts: Sequence[str], encoder: Encoder) -> Features:
     digests = [
         hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts
     ]
-    return _look_up_features(
+    return _read_or_compute_features(
         encoder, digests, lambda places: [texts[place] for place in places]
     )
 
 
-def get_feature_file(identity: EncoderIdentity) -> Path:
+def get_feature_cache_path(identity: EncoderIdentity) -> Path:
     """Return the file that keeps the features of an encoder."""
     content = json.dumps(asdict(identity), sort_keys=True)
     digest = hashlib.sha256(content.encode()).hexdigest()[:16]
@@ -61,7 +61,7 @@ def get_feature_file(identity: EncoderIdentity) -> Path:
     return get_cache_folder() / "features" / f"{name}-{digest}.sqlite"
 
 
-def _look_up_features(
+def _read_or_compute_features(
     encoder: Encoder, digests: Sequence[bytes], read: Callable[[Sequence[int]], Any]
 ) -> Features:
     """Return features by digest; `read` gives those at some places that are absent."""
@@ -98,7 +98,7 @@ def _read_cached_features(
 @contextmanager
 def _open_feature_cache(identity: EncoderIdentity) -> Iterator[sqlite3.Connection]:
     """Open the cache of an encoder, and say what to do if that is not possible."""
-    path = get_feature_file(identity)
+    path = get_feature_cache_path(identity)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(path, timeout=PATIENCE)) as cache:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from cirm.data.public import Origin
+from cirm.data.public import DatasetOrigin
 from cirm.data.public_tables import PublicTable
 
 GASES = ("ethanol", "ethylene", "ammonia", "acetaldehyde", "acetone", "toluene")
@@ -35,7 +35,7 @@ class GasDrift(PublicTable):
     target = "gas"
     task = "classification"
     columns = SENSORS
-    origin = Origin(
+    origin = DatasetOrigin(
         "gas-drift",
         authors="Vergara and others 2012",
         licence="CC BY 4.0, for research",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from cirm.data.public import Origin
+from cirm.data.public import DatasetOrigin
 from cirm.data.public_tables import (
     PublicTable,
     read_csv_table,
@@ -46,7 +46,7 @@ class Gusto(PublicTable):
         *("pulse", "sysbp", "ant", "miloc", "height", "weight", "pmi", "htn", "smk"),
         *("pan", "fam", "prevcvd", "prevcabg", "tpa", "tx"),
     )
-    origin = Origin(
+    origin = DatasetOrigin(
         "gusto",
         authors="GUSTO investigators 1993",
         licence="GPL (R package predtools)",

@@ -36,7 +36,7 @@ def decompress_and_check_idx(data: bytes, axes: int, where: str) -> bytearray:
     """
     if data[:2] == b"\x1f\x8b":
         return _decompress_gzip(data, axes, where)
-    expected = _compute_file_length(data[:16], axes, where)
+    expected = _compute_idx_file_length(data[:16], axes, where)
     if len(data) != expected:
         raise ValueError(
             f"{where}: the file has {len(data):,} bytes, but its header says "
@@ -82,7 +82,7 @@ def count_idx_axes(part: int) -> int:
     return 1 if part % 2 else 3
 
 
-def detect_file_prefix(folder: Path, preferred: str = "") -> str:
+def detect_idx_file_prefix(folder: Path, preferred: str = "") -> str:
     """Return how the names of a folder's four files begin: with LETTERS, or not."""
     other = "" if preferred else LETTERS
     names = list_idx_file_names(preferred)[0], list_idx_file_names(other)[0]
@@ -95,7 +95,7 @@ def list_idx_files(folder: Path) -> tuple[Path, ...]:
     """Return those of a folder's four files that exist, in the order of IDX_PARTS."""
     paths = (
         find_idx_file(folder, name)
-        for name in list_idx_file_names(detect_file_prefix(folder))
+        for name in list_idx_file_names(detect_idx_file_prefix(folder))
     )
     return tuple(path for path in paths if path)
 
@@ -120,7 +120,7 @@ def read_idx_folder(folder: Path) -> list[NDArray[np.uint8]]:
     Images are upright and labels begin with 0, also those of EMNIST's letters, whose
     files hold each image transposed and labels that begin with 1.
     """
-    prefix = detect_file_prefix(folder)
+    prefix = detect_idx_file_prefix(folder)
     arrays = [
         view_idx_bytes_as_array(content)
         for content in read_four_idx_files(folder, prefix)
@@ -160,7 +160,7 @@ def _read_shape_from_header(head: bytes | bytearray) -> tuple[int, ...]:
     return struct.unpack_from(f">{head[3]}I", head, 4)
 
 
-def _compute_file_length(head: bytes, axes: int, where: str) -> int:
+def _compute_idx_file_length(head: bytes, axes: int, where: str) -> int:
     """Return the length in bytes of a file that begins so."""
     magic = bytes((0, 0, 8, axes))
     if head[:4] != magic:
@@ -189,7 +189,7 @@ def _decompress_gzip(data: bytes, axes: int, where: str) -> bytearray:
     stream = gzip.GzipFile(fileobj=io.BytesIO(data))
     try:
         content = bytearray(stream.read(16))
-        expected = _compute_file_length(bytes(content), axes, where)
+        expected = _compute_idx_file_length(bytes(content), axes, where)
         if expected > min(MOST_FILE_BYTES, _MAX_GZIP_RATIO * len(data)):
             raise ValueError(
                 f"{where}: the header of the file says {expected:,} bytes, more than "

@@ -72,7 +72,7 @@ class ImageSet:
 
     def read_files_of_folder(self, path: Path) -> Contents:
         """Return the four files of a folder; letters may have plain names too."""
-        prefix = idx.detect_file_prefix(path, self.prefix) if self.prefix else ""
+        prefix = idx.detect_idx_file_prefix(path, self.prefix) if self.prefix else ""
         return dict(zip(self.files, idx.read_four_idx_files(path, prefix), strict=True))
 
     def verify_files(self, contents: Contents) -> None:

@@ -64,7 +64,7 @@ def detect_number_format(cells: Texts) -> FormatGuess:
     read = {cell: _parse_number_in_cell(cell) for cell in different}
     numbers = {cell: number for cell, number in read.items() if number is not None}
     marks = [m for m in BODIES if all(m in n.values for n in numbers.values())]
-    if not marks or _are_grouped_by_spaces_only(numbers.values()):
+    if not marks or _are_digits_grouped_by_spaces_only(numbers.values()):
         return FormatGuess()
     problem, bad = "", [cell for cell, number in read.items() if number is None]
     if any(LIST.fullmatch(cell) for cell in bad):
@@ -129,7 +129,7 @@ def _parse_number_in_cell(cell: str) -> NumberAsWritten | None:
     return NumberAsWritten(text, values, sign) if values else None
 
 
-def _are_grouped_by_spaces_only(numbers: Collection[NumberAsWritten]) -> bool:
+def _are_digits_grouped_by_spaces_only(numbers: Collection[NumberAsWritten]) -> bool:
     """Whether spaces alone make these numbers, as in telephone numbers."""
     return any(" " in n.text for n in numbers) and not any(
         n.sign or set(n.text) & set(".,'") for n in numbers

@@ -21,16 +21,16 @@ from cirm.data.encoders import (
     EncoderIdentity,
     EncoderKind,
     EncoderLike,
-    check_encoder,
-    find_encoder,
+    check_encoder_identity,
     open_encoder,
+    open_encoder_of_model,
 )
 from cirm.data.schema import Schema
 from cirm.data.sources import (
     ArraySource,
     Data,
     FrameSource,
-    ImageFiles,
+    ImageFolderSource,
     Progress,
     RowChunk,
     Source,
@@ -50,7 +50,7 @@ SUFFIXES = (*TEXT_SEPARATORS, *PARQUET, ".npz")
 ENCODED_AT_ONCE = 64  # images in a chunk, which takes a second or two
 
 
-class EncodedImages(ImageFiles):
+class EncodedImageSource(ImageFolderSource):
     """A folder of images that a frozen encoder turns into features."""
 
     has_bytes = False
@@ -67,7 +67,7 @@ class EncodedImages(ImageFiles):
         for start in range(0, len(self.images), ENCODED_AT_ONCE):
             paths = self.images[start : start + ENCODED_AT_ONCE]
             features = encode_image_files(paths, self._encoder)
-            yield RowChunk(self._label_images(paths), features)
+            yield RowChunk(self._build_table_of_image_labels(paths), features)
 
 
 def open_data_sources(
@@ -194,8 +194,8 @@ def _open_file_or_folder(
         )
     if path.is_dir():
         if encoder is None:
-            return ImageFiles(path, shape)
-        return EncodedImages(path, encoder)
+            return ImageFolderSource(path, shape)
+        return EncodedImageSource(path, encoder)
     if not path.is_file():  # a pipe can be read only once, and may block for ever
         raise ValueError(
             f"data: {str(path)!r} is not a regular file. Save the data in a file, or "
@@ -250,11 +250,11 @@ def open_sources_for_first_fit(
 
 def open_image_folder(
     folder: Path, channels: int = 3, side: int | None = None, encoder: EncoderLike = ""
-) -> ImageFiles:
+) -> ImageFolderSource:
     """Return the images of a folder, as pixels or as the features of an encoder."""
     if encoder:
-        return EncodedImages(folder, open_encoder(encoder, "images", side or 0))
-    return ImageFiles(folder, (channels, side or SIDE, side or SIDE))
+        return EncodedImageSource(folder, open_encoder(encoder, "images", side or 0))
+    return ImageFolderSource(folder, (channels, side or SIDE, side or SIDE))
 
 
 def list_encoder_checksums(
@@ -275,7 +275,7 @@ def compute_source_features(sources: Sequence[Source], progress: Progress) -> No
             progress("computing features", done / total if done < total else 1)
 
 
-def check_encoder_of_schema(schema: Schema, encoder: EncoderLike) -> None:
+def check_encoder_matches_schema(schema: Schema, encoder: EncoderLike) -> None:
     """Open the encoder that the user names, which must be the one of the schema."""
     treatment = schema.treatment
     columns = treatment.encoding.columns if treatment.encoding else ()
@@ -288,11 +288,11 @@ def check_encoder_of_schema(schema: Schema, encoder: EncoderLike) -> None:
         )
     for identity in identities:
         kind: EncoderKind = "images" if identity.side else "text"
-        check_encoder(open_encoder(encoder, kind, identity.side), identity)
+        check_encoder_identity(open_encoder(encoder, kind, identity.side), identity)
 
 
 def open_sources_for_model(data: Data, schema: Schema) -> list[Source]:
     """Return the sources of data that are read like the first ones."""
     treatment = schema.treatment
-    encoder = find_encoder(treatment.encoder) if treatment.encoder else None
+    encoder = open_encoder_of_model(treatment.encoder) if treatment.encoder else None
     return open_data_sources(data, treatment.shape, encoder)

@@ -23,7 +23,7 @@ from cirm.data.open_sources import (
     list_encoder_checksums,
     open_image_folder,
 )
-from cirm.data.public import Origin, PublicDataset
+from cirm.data.public import DatasetOrigin, PublicDataset
 from cirm.data.schema_inference import ReadOptions
 from cirm.data.sources import ArraySource, Progress, Source
 from cirm.data.user_data import prepare_environments
@@ -63,7 +63,7 @@ class Pacs(PublicDataset):
     has_images: ClassVar[bool] = True
 
     held_out = "sketch"
-    origin = Origin(
+    origin = DatasetOrigin(
         "pacs",
         authors="Li and others 2017",
         licence="for research",
@@ -108,7 +108,7 @@ class Pacs(PublicDataset):
         root = find_domain_folder(self.folder)
         train, test = self.split_train_and_unseen_names(list_domains(root))
         problem = prepare_environments(
-            [self._open_domain(root, domain) for domain in (*train, *test)],
+            [self._open_images_of_domain(root, domain) for domain in (*train, *test)],
             ReadOptions(classes=CLASSES, task="classification"),
             ",".join(test) or "none",
             self.origin.name,
@@ -131,7 +131,7 @@ class Pacs(PublicDataset):
             source = open_image_folder(folder, encoder=self.encoder, side=self.side)
             compute_source_features([source], progress)
 
-    def _open_domain(self, root: Path, domain: str) -> Source:
+    def _open_images_of_domain(self, root: Path, domain: str) -> Source:
         """Return the images of one domain, or their features, with their classes."""
         files = list_domain_images(root, domain)
         classes = [file.parent.name for file in files]
@@ -141,10 +141,10 @@ class Pacs(PublicDataset):
             encoder = open_encoder(self.encoder, "images", self.side or 0)
             inputs: NDArray[Any] = encode_image_files(files, encoder)
         else:
-            inputs = self._read_pixels(root, domain, files)
+            inputs = self._read_pixels_of_images(root, domain, files)
         return ArraySource(inputs, frame, domain, **known)
 
-    def _read_pixels(
+    def _read_pixels_of_images(
         self, root: Path, domain: str, files: Sequence[Path]
     ) -> NDArray[Any]:
         """Return the decoded images [n, channels, side, side], kept in the cache."""

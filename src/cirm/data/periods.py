@@ -19,8 +19,8 @@ from cirm.data.values import (
     Values,
     convert_values_to_numbers,
     convert_values_to_text,
-    detect_format,
-    is_missing,
+    detect_number_or_date_format,
+    find_missing_values,
 )
 
 EVERY = ("day", "week", "month", "quarter", "year")
@@ -40,7 +40,7 @@ class PeriodSource(Source):
         self.target, self.weight = source.target, source.weight
         self.count = source.count
         self.environment = column
-        dates = self._read_different_dates()
+        dates = self._parse_distinct_dates()
         self._format = detect_date_format_of_column(dates)
         self.periods = tuple(
             sorted(set(name_period_of_each_date(dates, every, self._format)))
@@ -59,7 +59,7 @@ class PeriodSource(Source):
         """Return the SHA-256 of the file by its name."""
         return self.source.hash_files()
 
-    def _read_different_dates(self) -> Values:
+    def _parse_distinct_dates(self) -> Values:
         """Return each different date with the row in which it comes first."""
         parts = []
         for frame in self.source.iterate_frames():
@@ -86,7 +86,7 @@ def divide_sources_into_periods(
             f"{environment!r}, and by --time, the dates in column {time!r}. Use only "
             "one of these options."
         )
-    check_length_of_period(every or "month")
+    check_period_length(every or "month")
     for source in sources:
         if source.kind != "table":
             raise ValueError(
@@ -152,7 +152,7 @@ def name_periods(dates: Any, every: str = "month") -> pd.Categorical:  # noqa: A
         >>> list(name_periods(["2024-02-01", "2024-01-31", "2024-02-29"], "month"))
         ['2024-02', '2024-01', '2024-02']
     """
-    check_length_of_period(every)
+    check_period_length(every)
     values = pd.Series(dates).reset_index(drop=True).rename("dates")
     names = name_period_of_each_date(
         values, every, detect_date_format_of_column(values)
@@ -160,7 +160,7 @@ def name_periods(dates: Any, every: str = "month") -> pd.Categorical:  # noqa: A
     return pd.Categorical(names, sorted(set(names)), ordered=True)
 
 
-def check_length_of_period(every: str) -> None:
+def check_period_length(every: str) -> None:
     """Refuse a length that no period has."""
     if every not in EVERY:
         raise ValueError(
@@ -173,8 +173,8 @@ def detect_date_format_of_column(values: Values) -> str:
     """Return how dates are written; empty for ISO 8601 and columns of dates."""
     if types.is_numeric_dtype(values) or types.is_datetime64_any_dtype(values):
         return ""
-    present = values[~is_missing(values)]
-    guess = detect_format(present, "date")
+    present = values[~find_missing_values(values)]
+    guess = detect_number_or_date_format(present, "date")
     if guess.problem:
         advice = "Correct it, or write all dates as 2024-12-31."
         raise_for_first_bad_value(present, guess.bad, guess.problem, advice)

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from cirm.data.base import Dataset, list_evenly_spaced_numbers
 from cirm.data.schema import TaskName
-from cirm.data.shortcuts import randomise_labels
+from cirm.data.shortcuts import flip_labels_with_probability
 from cirm.data.user_data import Table
 from cirm.environments import Environment, Examples, Problem, Task
 from cirm.randomness import Randomness
@@ -90,7 +90,7 @@ class PlantedShortcutTable(Dataset):
         for name, least in (("environments", 1), ("examples", 2), ("columns", 1)):
             if getattr(self, name) < least:
                 self._raise_invalid_setting(name, f"Use {least} or more")
-        self._check_number_of_flips(self.flips, self.environments)
+        self._check_number_of_flip_probabilities(self.flips, self.environments)
         for flip in (*self.flips, self.test_flip):
             if not 0 < flip < 1:
                 name = "flips" if flip in self.flips else "test_flip"
@@ -106,7 +106,9 @@ class PlantedShortcutTable(Dataset):
             drawn, task = self._draw_rows_of_files(seeds)
         else:
             drawn, task = self._draw_synthetic_rows(seeds)
-        drawn = _standardise_by_first_place(drawn, has_real_target=not task.classes)
+        drawn = _standardise_columns_by_first_place(
+            drawn, has_real_target=not task.classes
+        )
         cut = drawn[0].y.median(1, keepdim=True).values
         names = [f"train-{i + 1}" for i in range(self.environments)] + ["test"]
         flips = (*self.list_flip_probabilities(), self.test_flip)
@@ -195,7 +197,7 @@ class PlantedShortcutTable(Dataset):
         count, classes = y.shape[1], max(2, len(task.classes))
         if self.plant == "binary":
             labels = y if task.classes else (y > cut).long()
-            shown = randomise_labels(labels, flip, classes, at)
+            shown = flip_labels_with_probability(labels, flip, classes, at)
             one_hot = torch.nn.functional.one_hot(shown, classes).float()
             return one_hot if classes > 2 else one_hot[..., 1:]
         noise = at.normal(count)
@@ -234,7 +236,7 @@ def list_table_files(folder: Path) -> tuple[Path, ...]:
     return tuple(sorted(files))
 
 
-def _standardise_by_first_place(
+def _standardise_columns_by_first_place(
     places: list[Examples], has_real_target: bool
 ) -> list[Examples]:
     """Standardise columns, and real targets, by the first place of each replica."""

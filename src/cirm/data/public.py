@@ -20,7 +20,7 @@ from cirm.randomness import Randomness
 
 
 @dataclass(frozen=True)
-class Origin:
+class DatasetOrigin:
     """Where a public data set comes from, and what is in it.
 
     Attributes:
@@ -48,7 +48,7 @@ class Origin:
 class PublicDataset(Dataset):
     """A data set that others have published, read from the cache or from a folder."""
 
-    origin: ClassVar[Origin]
+    origin: ClassVar[DatasetOrigin]
     held_out: ClassVar[str] = ""  # unless `test` says so; the last one if empty
 
     path: str = ""
@@ -172,7 +172,7 @@ def import_public_dataset(name: str, folder: Path) -> tuple[Path, dict[str, int]
     return home, rows
 
 
-def describe_completeness(origin: Origin, rows: dict[str, int]) -> str:
+def describe_dataset_completeness(origin: DatasetOrigin, rows: dict[str, int]) -> str:
     """Return how many examples there are, and whether these are all."""
     have, all_rows = sum(rows.values()), sum(origin.rows.values())
     text = f"{have:,} examples in {len(rows)} environments"
@@ -184,7 +184,7 @@ def describe_completeness(origin: Origin, rows: dict[str, int]) -> str:
     )
 
 
-def describe_how_to_get_dataset(origin: Origin) -> str:
+def describe_how_to_get_dataset(origin: DatasetOrigin) -> str:
     """Return sentences that say how a data set gets into the cache."""
     fetch = f"Run `cirm data fetch {origin.name}`, or get it by hand. "
     return (
@@ -196,13 +196,15 @@ def describe_how_to_get_dataset(origin: Origin) -> str:
 def sort_names_by_number(names: Sequence[str]) -> list[str]:
     """Return names in alphabetical order, with numbers in them by their value."""
 
-    def pad_numbers(name: str) -> str:
+    def pad_numbers_with_zeros(name: str) -> str:
         return re.sub(r"\d+", lambda digits: digits[0].zfill(9), name)
 
-    return sorted(names, key=pad_numbers)
+    return sorted(names, key=pad_numbers_with_zeros)
 
 
-def list_file_stamps(files: Sequence[Path]) -> tuple[tuple[str, int, int], ...]:
+def list_names_sizes_and_times_of_files(
+    files: Sequence[Path],
+) -> tuple[tuple[str, int, int], ...]:
     """Return names, sizes and times of files, which change when the files do."""
     return tuple(
         (file.name, (status := file.stat()).st_size, status.st_mtime_ns)

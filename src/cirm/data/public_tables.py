@@ -11,7 +11,11 @@ from typing import ClassVar
 import pandas as pd
 
 from cirm.data.base import summarise_error
-from cirm.data.public import PublicDataset, list_file_stamps, sort_names_by_number
+from cirm.data.public import (
+    PublicDataset,
+    list_names_sizes_and_times_of_files,
+    sort_names_by_number,
+)
 from cirm.data.schema import TaskName
 from cirm.data.user_data import Table
 from cirm.environments import Problem
@@ -77,7 +81,10 @@ class PublicTable(PublicDataset):
         Columns are encoded and standardised by all rows of the first environment.
         """
         problem = _encode_public_table(
-            self, self.folder, list_file_stamps(self.list_files()), len(seeds)
+            self,
+            self.folder,
+            list_names_sizes_and_times_of_files(self.list_files()),
+            len(seeds),
         )
         return self.draw_examples(problem, seeds)
 

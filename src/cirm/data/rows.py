@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cirm.data.encoded_chunks import (
-    check_some_row_counts,
+    check_some_row_has_weight,
     convert_inputs_to_floats,
     encode_source_chunks,
     encode_targets,
@@ -27,7 +27,7 @@ from cirm.data.encoded_chunks import (
     read_environment_names,
 )
 from cirm.data.schema import SCHEMA_ROWS, Schema, check_column_roles
-from cirm.data.sources import Progress, Source, ignore_progress, report_rows
+from cirm.data.sources import Progress, Source, ignore_progress_message, report_rows
 from cirm.data.values import Flags, Numbers
 from cirm.environments import Environment
 from cirm.randomness import Randomness
@@ -77,7 +77,7 @@ class RowStore:
         is_large = self.count * math.prod(self.shape) * 4 > LAZY_BYTES
         return is_large or self._file is not None or self.dtype == np.uint8
 
-    def get_all(self) -> NDArray[Any]:
+    def get_all_inputs(self) -> NDArray[Any]:
         """Return all inputs as they are stored, [n, *shape]."""
         if self._rows is None:
             if self._file is None:
@@ -91,7 +91,9 @@ class RowStore:
 
     def take(self, rows: Tensor) -> Tensor:
         """Return inputs [*m, *shape] of the rows [*m], as floats."""
-        return torch.from_numpy(convert_inputs_to_floats(self.get_all()[rows.numpy()]))
+        return torch.from_numpy(
+            convert_inputs_to_floats(self.get_all_inputs()[rows.numpy()])
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +187,7 @@ class EncodedRows:
 def read_rows(
     sources: Sequence[Source],
     schema: Schema,
-    progress: Progress = ignore_progress,
+    progress: Progress = ignore_progress_message,
     fill: bool = False,
     environment: str = "",
     has_targets: bool = True,
@@ -203,7 +205,7 @@ def read_rows(
     targets, names, missing, weights = [], [], [], []
     notes: list[str] = []
     origins: dict[str, list[Source]] = {}
-    report_encoded_rows(progress, sources, 0, count)
+    report_encoding_progress(progress, sources, 0, count)
     for source in sources:
         wanted = [schema.target.name] if has_targets else []
         column = weight or schema.weight or source.weight if has_targets else ""
@@ -213,7 +215,7 @@ def read_rows(
         for chunk in encode_source_chunks(
             source, schema, fill, environment, needed, keep_bytes=all_bytes
         ):
-            chunk, own_weights = chunk.keep_weighted_rows(column)
+            chunk, own_weights = chunk.select_rows_with_weight(column)
             store.add_inputs(chunk.inputs)
             weights.append(own_weights)
             for name in wanted:
@@ -228,8 +230,8 @@ def read_rows(
             gaps = find_missing_numbers(chunk.frame, schema)
             if gaps is not None:
                 missing.append(np.packbits(gaps, axis=1))
-            report_encoded_rows(progress, sources, store.count, count)
-    check_some_row_counts(store.count, weight or schema.weight)
+            report_encoding_progress(progress, sources, store.count, count)
+    check_some_row_has_weight(store.count, weight or schema.weight)
     return EncodedRows(
         store,
         torch.from_numpy(np.concatenate(targets)) if targets else torch.zeros(0),
@@ -239,7 +241,7 @@ def read_rows(
         tuple(dict.fromkeys(notes)),
         np.concatenate(missing) if missing else None,
         origins,
-        join_weights(weights, list(map(len, names))),
+        concatenate_row_weights(weights, list(map(len, names))),
     )
 
 
@@ -259,7 +261,7 @@ def release_free_memory() -> None:
 
 def check_inputs_vary(rows: EncodedRows, where: str) -> None:
     """Refuse inputs that are the same in every row."""
-    inputs = rows.store.get_all()
+    inputs = rows.store.get_all_inputs()
     for start in range(0, len(inputs), CHECKED_ROWS):
         if (inputs[start : start + CHECKED_ROWS] != inputs[0]).any():
             return
@@ -269,7 +271,7 @@ def check_inputs_vary(rows: EncodedRows, where: str) -> None:
     )
 
 
-def report_encoded_rows(
+def report_encoding_progress(
     progress: Progress, sources: Sequence[Source], done: int, count: int
 ) -> None:
     """Report the fraction of the rows that is encoded, or else their number."""
@@ -281,7 +283,7 @@ def report_encoded_rows(
     progress("computing features", done / total if total > done else 1)
 
 
-def join_weights(
+def concatenate_row_weights(
     parts: Sequence[Numbers | None], sizes: Sequence[int]
 ) -> Tensor | None:
     """Join the weights of chunks; those that have none count once. None without any."""

@@ -23,9 +23,9 @@ from cirm.data.cell_errors import raise_for_first_bad_value
 from cirm.data.columns import ColumnEncoding, TableEncoding, check_columns_present
 from cirm.data.encoded_chunks import (
     SYNONYMS,
-    check_some_row_counts,
+    check_some_row_has_weight,
     check_targets_present,
-    drop_weightless_rows,
+    drop_rows_of_zero_weight,
     encode_classes_as_indices,
     prefetch_items,
     read_environment_names,
@@ -39,7 +39,7 @@ from cirm.data.schema import (
     check_column_roles,
     check_source_kind,
 )
-from cirm.data.sources import Progress, Source, ignore_progress, report_rows
+from cirm.data.sources import Progress, Source, ignore_progress_message, report_rows
 from cirm.data.values import (
     Flags,
     Numbers,
@@ -47,9 +47,9 @@ from cirm.data.values import (
     Values,
     convert_values_to_numbers,
     convert_values_to_text,
-    detect_format,
+    detect_number_or_date_format,
     detect_value_kind,
-    is_missing_word,
+    is_word_for_missing_value,
 )
 from cirm.randomness import Randomness
 from cirm.tasks import Task
@@ -125,7 +125,7 @@ class RowReservoir:
 def infer_schema(
     sources: Sequence[Source],
     options: ReadOptions,
-    progress: Progress = ignore_progress,
+    progress: Progress = ignore_progress_message,
     first: str = "",
 ) -> SchemaDraft:
     """Infer how to read the data from the environment `first`.
@@ -160,7 +160,7 @@ def infer_schema(
     for other in sources:
         for frame in prefetch_items(other.iterate_frames(numbers)):
             check_columns_present(frame, needed, other.where)
-            frame = drop_weightless_rows(frame, weight)
+            frame = drop_rows_of_zero_weight(frame, weight)
             if frame.empty:
                 continue
             names = read_environment_names(frame, column, other.name)
@@ -168,7 +168,7 @@ def infer_schema(
             # A column on its own would keep all columns of its chunk in memory.
             targets.append(frame[target].copy())
             report_rows(progress, "reading", sources, reservoir.seen)
-    check_some_row_counts(len(targets), weight)
+    check_some_row_has_weight(len(targets), weight)
     progress("inferring types of columns", 1)
     if source.kind == "images" and options.task == "auto":  # folders name classes
         options = replace(options, task="classification")
@@ -287,7 +287,7 @@ def guess_numeric_columns(
     missing = np.zeros(cells.shape, bool)
     for place in np.flatnonzero(~is_number):
         cell = flat[place]
-        missing.flat[place] = cell is None or is_missing_word(cell)
+        missing.flat[place] = cell is None or is_word_for_missing_value(cell)
     numeric = (is_number | missing).all(0) & ~missing.all(0)
     if target in names:
         target_place = names.index(target)
@@ -314,7 +314,9 @@ def _parse_target_values(values: Values, task: TaskName) -> tuple[NDArray[Any], 
             return _convert_boolean_words_to_digits(text), ""
     else:
         remedy = "use --task classification"
-        kind, written = ValueKind("number", detect_format(values, "number").format)
+        kind, written = ValueKind(
+            "number", detect_number_or_date_format(values, "number").format
+        )
         if task == "auto":
             kind, written = detect_value_kind(values, remedy)
         if kind == "date":

@@ -109,7 +109,9 @@ class SCM(Dataset):
         `truth` is [replica, 2, dimension]; with `scramble` the rows of the mixing
         matrix follow, see `compute_coefficient_errors`.
         """
-        weights = [self._draw_weights(Randomness((seed,)).at("scm")) for seed in seeds]
+        weights = [
+            self._draw_causal_weights(Randomness((seed,)).at("scm")) for seed in seeds
+        ]
         return Problem(
             train=tuple(self._draw_environment(seeds, weights, s) for s in self.scales),
             test=(self._draw_environment(seeds, weights, self.unseen),),
@@ -140,14 +142,14 @@ class SCM(Dataset):
             f"environment has the scale {self.unseen:g}."
         )
 
-    def _draw_weights(self, source: Randomness) -> CausalWeights:
+    def _draw_causal_weights(self, source: Randomness) -> CausalWeights:
         half = self.dimension // 2
         none = torch.zeros(half, half)
 
         def draw_gaussian_matrix(name: str) -> Tensor:
             return source.at(name).normal(half, half)[0] / self.dimension
 
-        def draw_direct_effect(name: str) -> Tensor:
+        def draw_direct_effect_matrix(name: str) -> Tensor:
             return (
                 draw_gaussian_matrix(name)
                 if self.weights == "random"
@@ -155,8 +157,8 @@ class SCM(Dataset):
             )
 
         return CausalWeights(
-            cause_target=draw_direct_effect("cause to target"),
-            target_effect=draw_direct_effect("target to effect"),
+            cause_target=draw_direct_effect_matrix("cause to target"),
+            target_effect=draw_direct_effect_matrix("target to effect"),
             hidden_target=draw_gaussian_matrix("hidden to target")
             if self.hidden
             else none,

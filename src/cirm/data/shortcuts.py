@@ -121,7 +121,7 @@ class Shortcuts(Dataset):
             )
         if self.examples is not None and self.examples < 1:
             self._raise_invalid_setting("examples", "Use 1 or more")
-        self._check_number_of_flips(self.flips, self.environments)
+        self._check_number_of_flip_probabilities(self.flips, self.environments)
         self._check_probabilities("flips", "test_flip", "label_flip", "sweep")
 
     def draw_problem(self, seeds: tuple[int, ...]) -> Problem:
@@ -199,7 +199,9 @@ class Shortcuts(Dataset):
         cues: tuple[str, ...],
     ) -> Environment:
         clean = labels[rows] % classes if classes == 2 else labels[rows]
-        targets = randomise_labels(clean, self.label_flip, classes, at.at("label"))
+        targets = flip_labels_with_probability(
+            clean, self.label_flip, classes, at.at("label")
+        )
         is_unseen = not name.startswith("train")
         shown = {
             cue: self._draw_shortcut_labels(
@@ -224,7 +226,7 @@ class Shortcuts(Dataset):
             chance = at.at("flip").uniform(targets.shape[1])
             shown = torch.where(chance < flip, opposite, targets)
         else:
-            shown = randomise_labels(targets, flip, classes, at)
+            shown = flip_labels_with_probability(targets, flip, classes, at)
         return shown.to(torch.uint8)
 
     def _count_examples(self, available: int) -> int:
@@ -235,7 +237,7 @@ class Shortcuts(Dataset):
         )
 
 
-def randomise_labels(
+def flip_labels_with_probability(
     labels: Tensor, chance: float, classes: int, at: Randomness
 ) -> Tensor:
     """Replace each label with a probability by one of the others, at random."""

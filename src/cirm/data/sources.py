@@ -26,7 +26,7 @@ NEARLY_DONE = 0.99  # of a step: the most that an estimated number of rows can t
 IMAGES_AT_ONCE = 256  # in a chunk: a megabyte of small images, 40 of large ones
 
 
-def ignore_progress(what: str, part: float) -> None:
+def ignore_progress_message(what: str, part: float) -> None:
     """Do nothing with a progress message."""
 
 
@@ -51,7 +51,7 @@ def report_rows(
         progress(what, done)
 
 
-class FirstCells(NamedTuple):
+class FirstTableCells(NamedTuple):
     """The names of the columns of a table, and its first cells [n, columns]."""
 
     names: list[str]
@@ -97,12 +97,12 @@ class Source(ABC):
         """Yield the columns of all rows in order, without arrays or images."""
         return (chunk.frame for chunk in self.iterate_chunks(numbers))
 
-    def read_first_cells(self, rows: int, most: int) -> FirstCells:
+    def read_first_cells(self, rows: int, most: int) -> FirstTableCells:
         """Return the first rows, up to a number of cells."""
         head = next(self.iterate_frames())
         head = head.iloc[: min(rows, max(1, most // max(1, head.shape[1])))]
         names = [str(name) for name in head.columns]
-        return FirstCells(names, head.to_numpy(dtype=object))
+        return FirstTableCells(names, head.to_numpy(dtype=object))
 
     def hash_files(self) -> dict[str, str]:
         """Return the SHA-256 of the file or folder by its name; {} if there is none."""
@@ -174,7 +174,7 @@ class ArraySource(Source):
             yield RowChunk(self.frame.iloc[start : start + rows], inputs)
 
 
-class ImageFiles(Source):
+class ImageFolderSource(Source):
     """A folder of images: environment/class/image, class/image, or images only."""
 
     kind = "images"
@@ -201,7 +201,7 @@ class ImageFiles(Source):
 
     def iterate_frames(self, numbers: Collection[str] = ()) -> Iterator[pd.DataFrame]:
         """Yield the environments, classes and names of all images, without reading."""
-        yield self._label_images(self.images)
+        yield self._build_table_of_image_labels(self.images)
 
     def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
         """Yield the images as bytes, [n, channels, side, side]."""
@@ -211,9 +211,9 @@ class ImageFiles(Source):
         for start in range(0, len(self.images), IMAGES_AT_ONCE):
             paths = self.images[start : start + IMAGES_AT_ONCE]
             pixels = [read_image(path, side, channels) for path in paths]
-            yield RowChunk(self._label_images(paths), np.stack(pixels))
+            yield RowChunk(self._build_table_of_image_labels(paths), np.stack(pixels))
 
-    def _label_images(self, paths: list[Path]) -> pd.DataFrame:
+    def _build_table_of_image_labels(self, paths: list[Path]) -> pd.DataFrame:
         parts = [path.relative_to(self.path).parts for path in paths]
         columns = ["environment", "class", "image"][-self.depth :]
         names = [str(Path(*part)) for part in parts]

@@ -17,7 +17,7 @@ import pandas as pd
 from cirm.data.base import summarise_error
 from cirm.data.sources import (
     CHUNK_ROWS,
-    FirstCells,
+    FirstTableCells,
     RowChunk,
     Source,
 )
@@ -69,7 +69,7 @@ class TableFile(Source):
         if chunks == 1 and frame.size <= SMALL_CELLS:
             self._small = wanted, frame
 
-    def read_first_cells(self, rows: int, most: int) -> FirstCells:
+    def read_first_cells(self, rows: int, most: int) -> FirstTableCells:
         """Return the first rows, up to a number of cells."""
         first = _read_first_cells_of_file(self.path, rows, most)
         return super().read_first_cells(rows, most) if first is None else first
@@ -182,7 +182,7 @@ def _read_column_names(file: Any, options: dict[str, Any]) -> list[str]:  # noqa
     if isinstance(file, Path):
         status = file.stat()
         changes = (status.st_mtime_ns, status.st_size)
-        return list(_read_names_of_file(file, changes, **options))
+        return list(_read_column_names_of_file(file, changes, **options))
     # The header is read as a row: pandas would rename columns that occur twice.
     first = pd.read_csv(
         file, header=None, dtype=str, na_filter=False, nrows=1, **options
@@ -191,7 +191,7 @@ def _read_column_names(file: Any, options: dict[str, Any]) -> list[str]:  # noqa
 
 
 @lru_cache(maxsize=16)
-def _read_names_of_file(
+def _read_column_names_of_file(
     path: Path,
     changes: tuple[int, int],
     **options: Any,  # noqa: ANN401
@@ -201,7 +201,9 @@ def _read_names_of_file(
         return tuple(_read_column_names(file, options))
 
 
-def _read_first_cells_of_file(path: Path, rows: int, most: int) -> FirstCells | None:
+def _read_first_cells_of_file(
+    path: Path, rows: int, most: int
+) -> FirstTableCells | None:
     """Return the first rows of a text file, up to a number of cells.
 
     None if it is no text file, or if it is not so regular that Python's own reader,
@@ -221,7 +223,7 @@ def _read_first_cells_of_file(path: Path, rows: int, most: int) -> FirstCells | 
     if not lines or {len(line) for line in lines} != {len(names)}:
         return None
     cells = np.array(lines, dtype=object).reshape(len(lines), len(names))
-    return FirstCells([name.strip() for name in names], cells)
+    return FirstTableCells([name.strip() for name in names], cells)
 
 
 class NotNumericError(Exception):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cirm.data.encoders import EncoderIdentity, find_encoder
+from cirm.data.encoders import EncoderIdentity, open_encoder_of_model
 
 HASHED_FEATURES = 256  # of a text without an encoder; collisions cost little below 1000
 FEWEST_WORDS = 5  # in the median text; names, addresses and codes have fewer
@@ -38,7 +38,7 @@ def encode_text_values(
     else:
         from cirm.data.features import encode_texts
 
-        features[places] = encode_texts(given, find_encoder(encoder))
+        features[places] = encode_texts(given, open_encoder_of_model(encoder))
     return features
 
 

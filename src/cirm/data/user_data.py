@@ -25,7 +25,7 @@ from cirm.data.periods import divide_sources_into_periods, list_periods
 from cirm.data.rows import read_rows
 from cirm.data.schema import Schema, TaskName
 from cirm.data.schema_inference import MOST_CLASSES, ReadOptions, infer_schema
-from cirm.data.sources import FrameSource, ImageFiles, Progress, Source
+from cirm.data.sources import FrameSource, ImageFolderSource, Progress, Source
 from cirm.data.table_files import TableFile
 from cirm.environments import Problem, Task
 
@@ -138,7 +138,7 @@ class Table(Dataset):
             stems = [path.stem for path in paths]
             unique = len(set(stems)) == len(stems)
             sources += [TableFile(p, p.stem if unique else str(p)) for p in paths]
-            _check_same_columns(sources)
+            _check_columns_of_files_match(sources)
         sources = divide_sources_into_periods(
             sources, self.environment, self.time, self.every
         )
@@ -293,7 +293,7 @@ class ImageFolder(Dataset):
         task = Task(tuple(sorted(set(table["class"]))))
         return describe_environment_sizes(task, source.shape, counts, held_out)
 
-    def _open_folder(self) -> tuple[ImageFiles, pd.DataFrame]:
+    def _open_folder(self) -> tuple[ImageFolderSource, pd.DataFrame]:
         """Return the folder, and the environment and class of each image."""
         folder = Path(self.path)
         if not self.path or not folder.exists():
@@ -443,7 +443,7 @@ def list_existing_files(path: str, key: str) -> tuple[Path, ...]:
     return paths
 
 
-def _check_same_columns(sources: Sequence[Source]) -> None:
+def _check_columns_of_files_match(sources: Sequence[Source]) -> None:
     """Refuse a file whose columns are not those of the first."""
     first: list[str] = []
     for source in sources if len(sources) > 1 else ():

@@ -43,18 +43,18 @@ class ValueKind(NamedTuple):
     format: str = ""
 
 
-def is_missing(values: Values) -> Flags:
+def find_missing_values(values: Values) -> Flags:
     """Return where values are missing, [n]: empty, or words such as NA."""
     array = values.to_numpy()
     flags: Flags = np.asarray(pd.isna(array), bool)
     if not _has_numeric_dtype(values) and not types.is_datetime64_any_dtype(values):
         flags |= np.fromiter(
-            (is_missing_word(cell) for cell in array), bool, len(array)
+            (is_word_for_missing_value(cell) for cell in array), bool, len(array)
         )
     return flags
 
 
-def is_missing_word(cell: object) -> bool:
+def is_word_for_missing_value(cell: object) -> bool:
     """Whether a cell is empty, or a word such as NA."""
     return str(cell).strip().lower() in MISSING
 
@@ -90,7 +90,7 @@ def detect_value_kind(present: Values, remedy: str = "") -> ValueKind:
         bad = np.isnan(_parse_values_as_numbers(present, kind))
         if not bad.any():
             return ValueKind(kind)
-        guess = detect_format(present, kind)
+        guess = detect_number_or_date_format(present, kind)
         if guess.format:
             return ValueKind(kind, guess.format)
         if kind != "boolean" and bad.mean() < 0.5:
@@ -101,7 +101,7 @@ def detect_value_kind(present: Values, remedy: str = "") -> ValueKind:
     return ValueKind("category")
 
 
-def detect_format(present: Values, kind: Kind) -> FormatGuess:
+def detect_number_or_date_format(present: Values, kind: Kind) -> FormatGuess:
     """Return how numbers or dates are written, if they are text."""
     detect = {"number": detect_number_format, "date": detect_date_format}.get(kind)
     if detect is None or _has_numeric_dtype(present):
@@ -111,7 +111,7 @@ def detect_format(present: Values, kind: Kind) -> FormatGuess:
     return detect(present.astype(str).to_numpy(dtype=object))
 
 
-def is_known_format(kind: Kind, written: str) -> bool:
+def is_format_of_value_kind(kind: Kind, written: str) -> bool:
     """Return whether values of a kind may be written in a format."""
     if not written:
         return True
@@ -142,7 +142,7 @@ def convert_values_to_numbers(
         unclear = values[gaps]
         raise_for_first_bad_value(
             unclear,
-            ~is_missing(unclear),
+            ~find_missing_values(unclear),
             f"which is not {describe_value_kind(kind, written)}",
             f"Correct it, or {remedy}.",
         )

@@ -117,7 +117,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             ValueError: If inputs, targets or settings are invalid.
         """
         source = self._build_source(X, y, environments, sample_weight, first=True)
-        return self._fit_source(source)
+        return self._fit_model_to_source(source)
 
     def partial_fit(
         self,
@@ -151,7 +151,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         names = None if y is None else [name] * len(y)
         source = self._build_source(X, y, names, sample_weight, not known, classes)
         if not known:
-            return self._fit_source(source)
+            return self._fit_model_to_source(source)
         self.model_ = update(
             self.model_, source, order=self.order, accept_units=accept_units, again=True
         )
@@ -259,7 +259,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         if names != list(list_array_column_names(len(names))):
             self.feature_names_in_ = np.array(names, dtype=object)
 
-    def _fit_source(self, source: Source) -> Self:
+    def _fit_model_to_source(self, source: Source) -> Self:
         model = fit(
             source,
             learner=self.learner,
@@ -360,7 +360,9 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         if environments is not None:
             columns[ENVIRONMENT] = self._check_environments(environments, len(targets))
             names["environment"] = ENVIRONMENT
-            inputs, columns = _sort_by_category(inputs, columns, environments)
+            inputs, columns = _sort_rows_by_ordered_environment(
+                inputs, columns, environments
+            )
         if mass is not None:
             names["weight"] = WEIGHT
         if not isinstance(inputs, pd.DataFrame):
@@ -415,7 +417,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             reset=first,
             ensure_all_finite="allow-nan",
             ensure_min_samples=2 if first else 1,
-            dtype="numeric" if first or self._has_only_numbers() else None,
+            dtype="numeric" if first or self._has_only_numeric_columns() else None,
         )
         names = list_array_column_names(array.shape[1])
         if not first and hasattr(self, "feature_names_in_"):
@@ -423,7 +425,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         frame = pd.DataFrame(array, columns=names)
         return frame.infer_objects() if array.dtype == object else frame
 
-    def _has_only_numbers(self) -> bool:
+    def _has_only_numeric_columns(self) -> bool:
         """Return whether the model reads no text, so that arrays must be numbers."""
         encoding = self.model_.schema.treatment.encoding
         columns = encoding.columns if encoding else ()
@@ -475,7 +477,7 @@ def _build_row_chunk(inputs: pd.DataFrame | NDArray[Any]) -> RowChunk:
     return RowChunk(pd.concat([p.frame for p in pieces]), np.concatenate(arrays))
 
 
-def _sort_by_category(
+def _sort_rows_by_ordered_environment(
     inputs: Any,  # noqa: ANN401  an array or a table
     columns: dict[str, Any],
     environments: Sequence[Any],

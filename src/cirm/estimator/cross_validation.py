@@ -23,7 +23,7 @@ def warn_of_unused_groups(requests: Mapping[str, Any]) -> None:
     Cross-validation clones an estimator before each fit. Only there, in the same
     process, can be seen what it was called with.
     """
-    called = _find_validation_arguments()
+    called = _find_cross_validation_arguments()
     if called is None:
         return
     names = set(called)
@@ -36,7 +36,7 @@ def warn_of_unused_groups(requests: Mapping[str, Any]) -> None:
         warnings.warn(ADVICE, UserWarning, stacklevel=3)
 
 
-def _find_validation_arguments() -> dict[str, Any] | None:
+def _find_cross_validation_arguments() -> dict[str, Any] | None:
     """Return what a function of `sklearn.model_selection` above was called with."""
     frame: FrameType | None = sys._getframe(2)
     for _ in range(MOST_FRAMES):

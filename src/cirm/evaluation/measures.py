@@ -37,12 +37,14 @@ from cirm.records import Score
 CHUNK = 4096  # examples that are predicted at once, to bound memory
 
 
-def measure_classification(probabilities: Tensor, targets: Tensor) -> dict[str, float]:
+def compute_classification_metrics(
+    probabilities: Tensor, targets: Tensor
+) -> dict[str, float]:
     """Return the measures of probabilities [n, k] for targets [n], by name.
 
     Example:
         >>> p = torch.tensor([[0.8, 0.2], [0.4, 0.6], [0.3, 0.7]])
-        >>> found = measure_classification(p, torch.tensor([0, 0, 1]))
+        >>> found = compute_classification_metrics(p, torch.tensor([0, 0, 1]))
         >>> found["balanced accuracy"], round(found["Brier score"], 3)
         (75.0, 0.163)
     """
@@ -56,7 +58,7 @@ def measure_classification(probabilities: Tensor, targets: Tensor) -> dict[str, 
     }
 
 
-def record_measures(
+def compute_metrics_of_environments(
     learner: Learner[Any],
     state: Any,  # noqa: ANN401  whatever the learner remembers
     problem: Problem,
@@ -69,16 +71,16 @@ def record_measures(
     if not problem.train[0].task.classes:
         return
     for environment in (*problem.train, *problem.test):
-        predictions, targets = predict_environment(
+        predictions, targets = predict_examples_of_environment(
             learner, state, environment, len(seeds)
         )
         for seed, p, y in zip(seeds, predictions, targets, strict=True):
-            for name, value in measure_classification(p, y).items():
+            for name, value in compute_classification_metrics(p, y).items():
                 where = label, order, seed, stage, environment.name
                 yield Score(*where, "measures", name, value)
 
 
-def predict_environment(
+def predict_examples_of_environment(
     learner: Learner[Any],
     state: Any,  # noqa: ANN401
     environment: Environment,

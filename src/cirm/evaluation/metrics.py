@@ -45,7 +45,7 @@ def compute_balanced_accuracy(
     return 100 * float(torch.stack(recalls).mean())
 
 
-def count_confusions(
+def compute_confusion_matrix(
     decided: Tensor, targets: Tensor, count: int, weights: Tensor | None = None
 ) -> Tensor:
     """Return the confusion matrix [class, predicted class], as weights of rows."""
@@ -64,7 +64,7 @@ def compute_f1_score(
     that occur among predictions or targets (macro F1). A class that is never predicted
     correctly has 0.
     """
-    matrix = count_confusions(decided, targets, count, weights)
+    matrix = compute_confusion_matrix(decided, targets, count, weights)
     correct, both = matrix.diagonal(), matrix.sum(0) + matrix.sum(1)
     scores = 2 * correct / both.clamp(min=1e-300)
     if count == 2:

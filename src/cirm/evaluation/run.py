@@ -19,8 +19,8 @@ from cirm.evaluation.adaptation import (
     parse_adaptation_row_counts,
 )
 from cirm.evaluation.diagnostics import DiagnosticsRecorder
-from cirm.evaluation.measures import record_measures
-from cirm.evaluation.unstable import record_unstable_features
+from cirm.evaluation.measures import compute_metrics_of_environments
+from cirm.evaluation.unstable import count_unstable_features
 from cirm.learners import create, get_learner_key
 from cirm.learners.base import Learner
 from cirm.memory import measure_state_size
@@ -157,10 +157,10 @@ def run(
             yield from recorder.score_stage(index, state)
     seconds = time.perf_counter() - start - aside
     where = len(stream) - 1, label, order, seeds
-    yield from record_unstable_features(learner, state, *where)
+    yield from count_unstable_features(learner, state, *where)
     if recorder is not None:
         seconds -= recorder.seconds
-        yield from record_measures(learner, state, problem, *where)
+        yield from compute_metrics_of_environments(learner, state, problem, *where)
     for count in counts if learner.adapts else ():
         yield from _score_after_adaptation(
             learner, state, problem, count, label, order, seeds

@@ -112,9 +112,9 @@ class TrainedLearner(NamedTuple):
         """Return the mean accuracy, or negative error, over environments, [replica]."""
         replicas = len(self.seeds)
         scores = [score(self.learner, self.state, e, replicas) for e in environments]
-        return self.orient_scores(torch.stack(scores).mean(0))
+        return self.negate_scores_that_are_errors(torch.stack(scores).mean(0))
 
-    def orient_scores(self, scores: Tensor) -> Tensor:
+    def negate_scores_that_are_errors(self, scores: Tensor) -> Tensor:
         """Return scores such that higher is better: errors become negative."""
         return -scores if self.learner.likelihood.metric == "error" else scores
 
@@ -223,7 +223,9 @@ class WorstGroupRule(Rule):
             sets.append(predict_and_group_examples(*one))
         likelihood = trained.learner.likelihood
         pooled = concatenate_predictions(sets)
-        return trained.orient_scores(compute_worst_group_score(likelihood, pooled))
+        return trained.negate_scores_that_are_errors(
+            compute_worst_group_score(likelihood, pooled)
+        )
 
 
 class LeaveOneOutRule(Rule):

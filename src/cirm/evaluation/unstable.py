@@ -13,7 +13,7 @@ METRIC = "found"
 TOTAL = "all"  # the record of how many there are, also if there are none
 
 
-def record_unstable_features(
+def count_unstable_features(
     learner: Learner[Any],
     state: Any,  # noqa: ANN401  whatever the learner remembers
     stage: int,

@@ -85,7 +85,7 @@ class Checkpoint:
             self.tensors[name] for name in FINAL_TENSOR_NAMES if name in self.tensors
         ]
 
-    def has_unfinished_stage(self, stage: int) -> bool:
+    def is_stage_unfinished(self, stage: int) -> bool:
         """Return whether the stage has been started and has not ended."""
         return "shared" in self.tensors and bool(self.notes["stage"] == stage)
 

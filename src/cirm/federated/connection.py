@@ -83,7 +83,7 @@ class SiteConnection:
     known: set[int] = field(default_factory=set)
     online: set[int] = field(default_factory=set)
 
-    def receive_messages(self, exchange: ExchangeRecord) -> None:
+    def register_sites_and_receive_answers(self, exchange: ExchangeRecord) -> None:
         """See who is online, ask new nodes to join, and take what has arrived."""
         self.online = set(self.grid.get_node_ids())
         self.joining = {k: n for k, n in self.joining.items() if n in self.online}
@@ -119,20 +119,20 @@ class SiteConnection:
                 return
             if last_log != (last_log := ", ".join(missing)):
                 self.log(f"waiting for {last_log} to join")
-            self.receive_messages(exchange)
+            self.register_sites_and_receive_answers(exchange)
             time.sleep(self.poll_interval)
 
     def exchange_messages(
         self, kind: str, requests: Mapping[str, SiteRequest], exchange: ExchangeRecord
     ) -> dict[str, CheckedReply]:
         """Send requests and return the answers, also late ones to earlier steps."""
-        self.receive_messages(exchange)
+        self.register_sites_and_receive_answers(exchange)
         sent = [
             n for n, r in requests.items() if self._send_request(n, kind, r, exchange)
         ]
         deadline = time.monotonic() + self.patience
         while time.monotonic() < deadline:
-            self.receive_messages(exchange)
+            self.register_sites_and_receive_answers(exchange)
             is_idle = not self.open_requests  # also where nobody is online
             if not any(name in self.open_requests for name in sent) and (
                 sent or self.answers or is_idle

@@ -71,7 +71,7 @@ class Coordinator:
         self.log(f"the study has finished: {self.checkpoint.path}")
 
     def _run_stage(self, number: int, names: Sequence[str]) -> None:
-        is_started = self.checkpoint.has_unfinished_stage(number)
+        is_started = self.checkpoint.is_stage_unfinished(number)
         # A stage starts when all its sites are online; to continue, fewer are enough.
         enough = self.min_sites if is_started else len(names)
         exchange = self.ledger.start_exchange("join", number, (0, 0))

@@ -22,7 +22,7 @@ from cirm.learners.base import Learner
 from cirm.learners.rehearsal import (
     Gradient,
     MemoryState,
-    descend_and_store_examples,
+    follow_gradient_and_store_examples,
     init_memory_state,
 )
 from cirm.memory import select_examples_at_rows
@@ -79,7 +79,7 @@ class AGEM(Learner[MemoryState]):
         gradient = self.create_gradient_function(
             randomness.at("reference").start_draws()
         )
-        return descend_and_store_examples(
+        return follow_gradient_and_store_examples(
             self, gradient, state, stage, randomness, watch
         )
 

@@ -107,12 +107,12 @@ class Align(Learner[AlignState]):
         if not self.penalty:
             return {"risk": risk}
         moments = compute_feature_moments(features, batch.share)
-        distances = self.compute_moment_distances_to_align(moments, past.moments, new)
+        distances = self.compute_distances_between_moments(moments, past.moments, new)
         if not distances.shape[1]:
             return {"risk": risk}
         return {"risk": risk, "penalty": self.penalty * distances.mean(-1)}
 
-    def compute_moment_distances_to_align(
+    def compute_distances_between_moments(
         self, moments: FeatureMoments, kept: FeatureMoments, new: int
     ) -> Tensor:
         """Return the distances of all pairs that are aligned, [replica, pair].

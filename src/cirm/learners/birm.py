@@ -27,7 +27,7 @@ from cirm.learners.base import Learner
 from cirm.objectives import (
     Batch,
     apply_linear_heads,
-    average_by_environment,
+    average_values_by_environment,
     compute_environment_risks,
     compute_head_gradients,
 )
@@ -196,7 +196,7 @@ class BIRM(Learner[BIRMState]):
         def compute_gradients(local: Tensor) -> tuple[Terms, Tensor]:
             outputs = apply_linear_heads(local.flatten(0, 1), each.x)
             losses = self.likelihood.compute_losses(outputs, each.y)
-            risks = average_by_environment(losses, each.share)
+            risks = average_values_by_environment(losses, each.share)
             gradients = compute_head_gradients(
                 self.likelihood, each.x, outputs, each.y, each.share
             )
@@ -206,6 +206,6 @@ class BIRM(Learner[BIRMState]):
             losses = self.likelihood.compute_losses(
                 apply_linear_heads(shared, hidden), batch.y
             )
-            return average_by_environment(losses, batch.share).sum(-1)
+            return average_values_by_environment(losses, batch.share).sum(-1)
 
         return BatchObjectives(compute_gradients, compute_feature_loss)

@@ -154,7 +154,7 @@ class Boosting(Learner[BoostingState]):
             return inputs.new_zeros(len(x), 1, x.shape[1], max(1, self.classes))
         forest = move_to_device(state.forest, "cpu")
         found = [
-            evaluate_forest(Forest(*(part[replica, m] for part in forest)), rows)
+            compute_forest_outputs(Forest(*(part[replica, m] for part in forest)), rows)
             for replica, rows in enumerate(x)
             for m in range(models)
         ]
@@ -238,7 +238,7 @@ def copy_trees_into_forest(model: Any, forest: Forest, targets: list[int]) -> No
             part[place, rows] = values.to(part.dtype)
 
 
-def evaluate_forest(forest: Forest, x: Tensor) -> Tensor:
+def compute_forest_outputs(forest: Forest, x: Tensor) -> Tensor:
     """Return the outputs [n, k] of one model for inputs [n, d]."""
     x = x.double()
     trees = torch.arange(len(forest.outputs))

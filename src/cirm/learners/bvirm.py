@@ -198,7 +198,7 @@ class BVIRM(Learner[BVIRMState]):
 
     def outputs(self, state: BVIRMState, inputs: Tensor) -> Tensor:
         """Return outputs [replica, sample, n, k] of networks from the posterior."""
-        return self.network.sample_fixed_outputs(
+        return self.network.sample_outputs_with_fixed_noise(
             state.posterior, inputs, self.evaluations
         )
 

@@ -26,7 +26,11 @@ from cirm.memory import (
     draw_reservoir_rows,
     select_examples_at_rows,
 )
-from cirm.objectives import Batch, average_by_environment, average_risks_over_examples
+from cirm.objectives import (
+    Batch,
+    average_risks_over_examples,
+    average_values_by_environment,
+)
 from cirm.randomness import Draws, Randomness
 from cirm.training import Terms, Watch, ignore_training_steps, make_gradient_function
 
@@ -133,7 +137,7 @@ class DER(Learner[DERState]):
         """Return the risk, and the terms of two replayed draws."""
         outputs = self.network(params, batch.x, batch.noise)
         losses = self.likelihood.compute_losses(outputs, batch.y)
-        risks = average_by_environment(losses, batch.share)
+        risks = average_values_by_environment(losses, batch.share)
         terms = {"risk": average_risks_over_examples(risks, batch)}
         dark, labelled = past
         if dark.kept.y.shape[1] and self.alpha:

@@ -101,19 +101,26 @@ def compute_risk_quantile(risks: Tensor, tail: float) -> Tensor:
     with torch.no_grad():
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
-            above = compute_log_survival(middle, values, bandwidth) > -tail
+            above = (
+                compute_log_probability_of_higher_risk(middle, values, bandwidth)
+                > -tail
+            )
             low, high = (
                 torch.where(above, middle, low),
                 torch.where(above, high, middle),
             )
     point = ((low + high) / 2).requires_grad_()
-    rest = compute_log_survival(point, values, bandwidth) + tail
+    rest = compute_log_probability_of_higher_risk(point, values, bandwidth) + tail
     (slope,) = torch.autograd.grad(rest.sum(), point, retain_graph=True)
-    fixed = compute_log_survival(point.detach(), values, bandwidth) + tail
+    fixed = (
+        compute_log_probability_of_higher_risk(point.detach(), values, bandwidth) + tail
+    )
     return (point.detach() - fixed / slope).squeeze(-1).to(risks.dtype)
 
 
-def compute_log_survival(point: Tensor, risks: Tensor, bandwidth: Tensor) -> Tensor:
+def compute_log_probability_of_higher_risk(
+    point: Tensor, risks: Tensor, bandwidth: Tensor
+) -> Tensor:
     """Return the log probability of a risk above `point`, all [replica, ...]."""
     logs = torch.special.log_ndtr((risks - point) / bandwidth)
     return logs.logsumexp(-1, keepdim=True) - math.log(risks.shape[1])

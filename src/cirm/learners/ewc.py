@@ -89,7 +89,7 @@ class EWC(Learner[EWCState]):
             self.compute_loss, past.params, past, stage, randomness, watch
         )
         examples = self.draw_fisher_examples(stage, randomness.at("memory"))
-        new = self.compute_fisher(params, examples).unsqueeze(1)
+        new = self.compute_fisher_information(params, examples).unsqueeze(1)
         fisher = torch.cat([past.fisher, new], 1).sum(1, keepdim=True)
         anchor = params.unsqueeze(1)
         if not self.online:
@@ -122,22 +122,24 @@ class EWC(Learner[EWCState]):
         )
         return Examples(*move_to_device(examples, self.descent.device))
 
-    def compute_fisher(self, params: Tensor, examples: Examples) -> Tensor:
+    def compute_fisher_information(self, params: Tensor, examples: Examples) -> Tensor:
         """Return the mean squared gradient of single examples, [replica, p]."""
         params = params.detach().requires_grad_()
         total = torch.zeros_like(params)
         for x, y in zip(examples.x.split(1, 1), examples.y.split(1, 1), strict=True):
             outputs = self.network(params, x)
-            for direction in self.compute_fisher_factors(outputs.detach(), y).unbind(
-                -1
-            ):
+            for direction in self.compute_fisher_information_factors(
+                outputs.detach(), y
+            ).unbind(-1):
                 (gradient,) = torch.autograd.grad(
                     outputs, params, direction, retain_graph=True
                 )
                 total += gradient.square()
         return total / examples.y.shape[1]
 
-    def compute_fisher_factors(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def compute_fisher_information_factors(
+        self, outputs: Tensor, targets: Tensor
+    ) -> Tensor:
         """Return vectors [replica, n, k, m] whose outer products sum to the Fisher.
 
         With respect to outputs [replica, n, k] the Fisher information is the outer

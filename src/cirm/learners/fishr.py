@@ -91,7 +91,7 @@ class Fishr(Learner[FishrState]):
         past = move_to_device(state, self.descent.device)
         args = past.params, past, stage, randomness, watch
         params = self.descent.minimise(self.compute_loss, *args)
-        new = self.compute_stage_variances(params, stage)
+        new = self.compute_gradient_variances_of_stage(params, stage)
         return FishrState(params, torch.cat([past.variances, new], 1))
 
     def compute_loss(self, params: Tensor, past: FishrState, batch: Batch) -> Terms:
@@ -108,7 +108,9 @@ class Fishr(Learner[FishrState]):
         weight = get_annealed_penalty_weight(self.penalty, self.anneal, batch.progress)
         return build_penalised_loss(risk, penalty, weight, params, self.l2)
 
-    def compute_stage_variances(self, params: Tensor, stage: Stage) -> Tensor:
+    def compute_gradient_variances_of_stage(
+        self, params: Tensor, stage: Stage
+    ) -> Tensor:
         """Return the variances in each environment of a stage, [replica, e, head]."""
         found = []
         for environment in stage:

@@ -23,11 +23,15 @@ from cirm.learners.base import Learner
 from cirm.learners.rehearsal import (
     Gradient,
     MemoryState,
-    descend_and_store_examples,
+    follow_gradient_and_store_examples,
     init_memory_state,
     join_past_environments,
 )
-from cirm.objectives import Batch, average_by_environment, split_shares_by_class
+from cirm.objectives import (
+    Batch,
+    average_values_by_environment,
+    split_averaging_weights_by_class,
+)
 from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, ignore_training_steps, make_gradient_function
 
@@ -88,7 +92,7 @@ class GroupDRO(Learner[MemoryState]):
         watch: Watch = ignore_training_steps,
     ) -> MemoryState:
         """Minimise the weighted risk of all groups, then keep some examples."""
-        return descend_and_store_examples(
+        return follow_gradient_and_store_examples(
             self, self.create_gradient_function(), state, stage, randomness, watch
         )
 
@@ -114,5 +118,5 @@ class GroupDRO(Learner[MemoryState]):
         share = batch.share
         if self.groups == "classes" and not batch.y.is_floating_point():
             classes = getattr(self.likelihood, "classes", 1)
-            share = split_shares_by_class(share, batch.y, classes)
-        return average_by_environment(losses, share)
+            share = split_averaging_weights_by_class(share, batch.y, classes)
+        return average_values_by_environment(losses, share)

@@ -29,7 +29,11 @@ from cirm.learners.games import (
     score_outputs,
 )
 from cirm.memory import move_to_device
-from cirm.objectives import Batch, average_by_environment, average_outputs_with_past
+from cirm.objectives import (
+    Batch,
+    average_outputs_with_past,
+    average_values_by_environment,
+)
 from cirm.randomness import Draws, Randomness
 from cirm.training import Terms, Watch, ignore_training_steps
 
@@ -143,7 +147,7 @@ class IRMG(Learner[IRMGState]):
         if alone:
             risk = batch.average_losses_of_environment(losses, turn)
         else:
-            risk = average_by_environment(losses, batch.share).mean(-1)
+            risk = average_values_by_environment(losses, batch.share).mean(-1)
         return {f"risk {names[turn]}": risk}
 
     def _create_players(

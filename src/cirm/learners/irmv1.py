@@ -23,7 +23,7 @@ from cirm.learners.base import ORIGINAL, PAPER_DROPOUT, Learner, PointState
 from cirm.objectives import (
     Batch,
     apply_linear_heads,
-    average_by_environment,
+    average_values_by_environment,
     build_penalised_loss,
     check_penalty_settings,
     compute_head_gradients,
@@ -88,7 +88,7 @@ class IRMv1(Learner[PointState]):
         """Return the penalised risk of each replica."""
         outputs, penalties = self.compute_penalties(params, batch)
         losses = self.likelihood.compute_losses(outputs, batch.y)
-        risk = average_by_environment(losses, batch.share).mean(-1)
+        risk = average_values_by_environment(losses, batch.share).mean(-1)
         penalty = penalties.mean(-1)
         weight = self.get_penalty_weight(batch.progress)
         return build_penalised_loss(risk, penalty, weight, params, self.l2)

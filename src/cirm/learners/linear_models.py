@@ -100,7 +100,7 @@ def solve_normal_equations(products: Tensor, target: Tensor, means: Tensor) -> T
     return torch.cat([slopes, intercept.unsqueeze(-1)], -1).float()
 
 
-def average_with_earlier_models(mean: Tensor, new: Tensor, count: Tensor) -> Tensor:
+def add_model_to_running_mean(mean: Tensor, new: Tensor, count: Tensor) -> Tensor:
     """Return the mean of `count` [replica] models and a new one, [replica, p]."""
     return mean + (new - mean) / (count.unsqueeze(-1) + 1)
 
@@ -141,7 +141,7 @@ def _fit_linear_head(
     # The rest of the head are the intercepts, one for each output.
     sizes = x.shape[-1] * len(start) // (x.shape[-1] + 1)
 
-    def compute_objective(flat: Any) -> tuple[float, Any]:  # noqa: ANN401  NumPy arrays
+    def compute_penalised_loss_and_gradient(flat: Any) -> tuple[float, Any]:  # noqa: ANN401  NumPy arrays
         head = torch.from_numpy(flat)[None].requires_grad_()
         with torch.enable_grad():
             losses = likelihood.compute_losses(apply_linear_heads(head, x), y[None])
@@ -156,7 +156,7 @@ def _fit_linear_head(
         "ftol": 0.0,
     }
     found = minimize(
-        compute_objective,
+        compute_penalised_loss_and_gradient,
         start.detach().double().numpy(),
         jac=True,
         method="L-BFGS-B",

@@ -19,7 +19,7 @@ from torch import Tensor
 from cirm.environments import Examples, Stage
 from cirm.learners.base import Learner
 from cirm.learners.linear_models import (
-    average_with_earlier_models,
+    add_model_to_running_mean,
     check_network_is_linear,
     fit_linear_heads,
 )
@@ -93,6 +93,6 @@ class Logistic(Learner[LogisticState]):
         params = fit_linear_heads(self.likelihood, examples, weights, self.l2, start)
         watch(1, 1, {})
         if self.sequence == "average":
-            params = average_with_earlier_models(state.params, params, state.stages)
+            params = add_model_to_running_mean(state.params, params, state.stages)
         kept = whole if self.sequence == "pool" else state.memory
         return LogisticState(params, state.stages + 1, kept)

@@ -56,12 +56,12 @@ def train_and_store_examples(
     Serves as a learner's `observe`.
     """
     gradient = make_gradient_function(learner.compute_loss)
-    return descend_and_store_examples(
+    return follow_gradient_and_store_examples(
         learner, gradient, state, stage, randomness, watch
     )
 
 
-def descend_and_store_examples(
+def follow_gradient_and_store_examples(
     learner: Any,  # noqa: ANN401  a learner with a setting `memory`
     gradient: Gradient,
     state: MemoryState,

@@ -18,13 +18,13 @@ from cirm.environments import Stage
 from cirm.learners.base import Learner
 from cirm.learners.rehearsal import (
     MemoryState,
-    descend_and_store_examples,
+    follow_gradient_and_store_examples,
     init_memory_state,
     join_past_environments,
 )
 from cirm.objectives import (
     Batch,
-    average_by_environment,
+    average_values_by_environment,
     build_penalised_loss,
     compute_irm_penalties,
     compute_risk_variance,
@@ -99,7 +99,7 @@ class Replay(Learner[MemoryState]):
             make_gradient_function(self.compute_loss),
             self.budget == "total",
         )
-        return descend_and_store_examples(
+        return follow_gradient_and_store_examples(
             self, gradient, state, stage, randomness, watch, total
         )
 
@@ -108,7 +108,7 @@ class Replay(Learner[MemoryState]):
         batch = join_past_environments(self.descent, batch, past.memory)
         outputs = self.network(params, batch.x, batch.noise)
         losses = self.likelihood.compute_losses(outputs, batch.y)
-        risks = average_by_environment(losses, batch.share)
+        risks = average_values_by_environment(losses, batch.share)
         if self.penalty_kind == "none":
             return {"risk": risks.mean(-1)}
         if self.penalty_kind == "vrex":

@@ -21,7 +21,7 @@ from cirm.environments import Stage
 from cirm.learners.base import Learner
 from cirm.learners.icp import compute_second_moments
 from cirm.learners.linear_models import (
-    average_with_earlier_models,
+    add_model_to_running_mean,
     centre_second_moments,
     check_network_is_linear,
     solve_normal_equations,
@@ -100,6 +100,6 @@ class Ridge(Learner[RidgeState]):
         params = solve_normal_equations(products, scatter[..., :-1, -1], means)
         watch(1, 1, {})
         if self.sequence == "average":
-            params = average_with_earlier_models(state.params, params, state.stages)
+            params = add_model_to_running_mean(state.params, params, state.stages)
         kept = moments if self.sequence == "pool" else state.moments
         return RidgeState(params, state.stages + 1, kept)

@@ -40,12 +40,12 @@ from cirm.memory import (
 from cirm.objectives import (
     Batch,
     apply_linear_heads,
-    average_by_environment,
+    average_values_by_environment,
     build_penalised_loss,
     check_penalty_settings,
     compute_irm_penalties,
     get_annealed_penalty_weight,
-    split_shares_by_class,
+    split_averaging_weights_by_class,
 )
 from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, ignore_training_steps
@@ -167,7 +167,7 @@ class SFB(Learner[SFBState]):
         pieces = zip(heads.unbind(1), features.split(batch.sizes, 1), strict=True)
         added = torch.cat([apply_linear_heads(*pair) for pair in pieces], 1)
         risk, both = (
-            average_by_environment(
+            average_values_by_environment(
                 self.likelihood.compute_losses(values, batch.y), batch.share
             ).mean(-1)
             for values in (outputs, outputs.detach() + added)
@@ -188,7 +188,7 @@ class SFB(Learner[SFBState]):
     ) -> Tensor:
         """Return the mean squared covariance within classes, [replica]."""
         classes = self.likelihood.classes  # type: ignore[attr-defined]
-        share = split_shares_by_class(batch.share, batch.y, classes)
+        share = split_averaging_weights_by_class(batch.share, batch.y, classes)
         means = (share @ outputs).unsqueeze(-1), (share @ features).unsqueeze(-2)
         weighted = share.unsqueeze(-1) * outputs.unsqueeze(1)
         products = weighted.mT @ features.unsqueeze(1)

@@ -99,7 +99,7 @@ class SI(Learner[SIState]):
             slope, terms = make_gradient_function(self.compute_loss)(
                 params, past, batch
             )
-            path.add_step_to(params.detach())
+            path.add_contribution_of_step(params.detach())
             path.slope = slope
             penalty = self.strength * self.compute_penalty(params, past)
             (pull,) = torch.autograd.grad(penalty.sum(), params)
@@ -107,7 +107,7 @@ class SI(Learner[SIState]):
 
         args = past.params, past, stage, randomness, watch
         params = self.descent.descend_along_gradient(compute_gradient, *args)
-        path.add_step_to(params)
+        path.add_contribution_of_step(params)
         distance = (params - past.params).square() + self.damping
         importance = past.importance + path.total.clamp(min=0) / distance
         return SIState(params, params.clone(), importance)
@@ -135,7 +135,7 @@ class PathIntegral:
         self.slope = torch.zeros_like(start)
         self.total = torch.zeros_like(start)
 
-    def add_step_to(self, params: Tensor) -> None:
+    def add_contribution_of_step(self, params: Tensor) -> None:
         """Add the step from the last place to these parameters."""
         self.total -= self.slope * (params - self.place)
         self.place = params.clone()

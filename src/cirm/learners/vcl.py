@@ -96,7 +96,7 @@ class VCL(Learner[VCLState]):
 
     def init(self, randomness: Randomness) -> VCLState:
         """Return the prior, and random means to start from."""
-        means = self._draw_means(randomness.at("params"))
+        means = self._draw_initial_means(randomness.at("params"))
         return VCLState(create_gaussian(means, self.prior_std, centred=True), means)
 
     def observe(
@@ -109,10 +109,12 @@ class VCL(Learner[VCLState]):
         """Minimise the expected risk near the last posterior."""
         past = move_to_device(state, self.descent.device)
         if self.start == "trained" and past.start.shape[1]:
-            past = past._replace(start=self._train_means(past.start, stage, randomness))
+            past = past._replace(
+                start=self._train_initial_means(past.start, stage, randomness)
+            )
         start = create_initial_posterior(past.start, past.posterior, self.initial_std)
         if self.restart:
-            means = self._draw_means(randomness.at("params"))
+            means = self._draw_initial_means(randomness.at("params"))
             start = create_gaussian(means, self.initial_std)
         weight = self.beta * compute_kl_weight(self.kl_scale, count_examples(stage))
         loss = partial(self.compute_loss, weight=weight)
@@ -123,7 +125,7 @@ class VCL(Learner[VCLState]):
 
     def outputs(self, state: VCLState, inputs: Tensor) -> Tensor:
         """Return outputs [replica, sample, n, k] of networks from the posterior."""
-        return self.network.sample_fixed_outputs(
+        return self.network.sample_outputs_with_fixed_noise(
             state.posterior, inputs, self.evaluations
         )
 
@@ -140,19 +142,21 @@ class VCL(Learner[VCLState]):
             "kl": weight * compute_gaussian_kl(q, past.posterior),
         }
 
-    def _draw_means(self, randomness: Randomness) -> Tensor:
+    def _draw_initial_means(self, randomness: Randomness) -> Tensor:
         """Return random means, [replica, p]."""
         if self.mean_std:
             return self.mean_std * randomness.normal(self.network.size)
         return self.network.init(randomness)
 
-    def _train_means(
+    def _train_initial_means(
         self, means: Tensor, stage: Stage, randomness: Randomness
     ) -> Tensor:
         """Return the parameters at which minimising the plain risk ends."""
         return self.descent.minimise(
-            self._compute_plain_loss, means, None, stage, randomness.at("trained")
+            self._compute_loss_without_kl, means, None, stage, randomness.at("trained")
         )
 
-    def _compute_plain_loss(self, params: Tensor, past: None, batch: Batch) -> Terms:
+    def _compute_loss_without_kl(
+        self, params: Tensor, past: None, batch: Batch
+    ) -> Terms:
         return {"risk": compute_mean_risk(self.network, self.likelihood, params, batch)}

@@ -151,7 +151,7 @@ class VCLC(Learner[VCLCState]):
 
     def outputs(self, state: VCLCState, inputs: Tensor) -> Tensor:
         """Return outputs [replica, sample, n, k] of networks trained on the coreset."""
-        return self.network.sample_fixed_outputs(
+        return self.network.sample_outputs_with_fixed_noise(
             state.predictive, inputs, self.evaluations
         )
 

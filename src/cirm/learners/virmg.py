@@ -37,7 +37,11 @@ from cirm.learners.games import (
     score_outputs,
 )
 from cirm.memory import move_to_device
-from cirm.objectives import Batch, average_by_environment, average_outputs_with_past
+from cirm.objectives import (
+    Batch,
+    average_outputs_with_past,
+    average_values_by_environment,
+)
 from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, ignore_training_steps
 from cirm.variational import (
@@ -206,7 +210,7 @@ class VIRMG(Learner[VIRMGState]):
         if alone:
             risk = batch.average_losses_of_environment(losses, turn)
         else:
-            risk = average_by_environment(losses, batch.share).mean(-1)
+            risk = average_values_by_environment(losses, batch.share).mean(-1)
         name, _, prior, weight = seats[turn]
         return {
             f"risk {name}": risk,
@@ -254,7 +258,7 @@ class VIRMG(Learner[VIRMGState]):
             players,
             past,
             body,
-            lambda q, player: self.network.sample_fixed_outputs(
+            lambda q, player: self.network.sample_outputs_with_fixed_noise(
                 q, inputs, self.evaluations, player
             ),
         )

@@ -32,7 +32,7 @@ from cirm.learners.base import ORIGINAL, Learner
 from cirm.memory import move_to_device
 from cirm.objectives import (
     Batch,
-    average_by_environment,
+    average_values_by_environment,
     check_penalty_settings,
     get_annealed_penalty_weight,
 )
@@ -154,7 +154,7 @@ class VIRMv1(Learner[VIRMv1State]):
 
     def outputs(self, state: VIRMv1State, inputs: Tensor) -> Tensor:
         """Return outputs [replica, sample, n, k] of networks from the posterior."""
-        return self.network.sample_fixed_outputs(
+        return self.network.sample_outputs_with_fixed_noise(
             state.posterior, inputs, self.evaluations
         )
 
@@ -163,7 +163,7 @@ class VIRMv1(Learner[VIRMv1State]):
     ) -> Terms:
         """Return the penalised expected risk and `kl_weight` times the KL."""
         q = unflatten_gaussian(params)
-        sample = self.network.sample_network_outputs
+        sample = self.network.sample_outputs_of_whole_networks
         if self.draws == "sums":
             sample = self.network.sample_outputs
         outputs = sample(q, batch.x, batch.noise, self.samples)
@@ -173,9 +173,9 @@ class VIRMv1(Learner[VIRMv1State]):
         )
         weight = self.get_penalty_weight(batch.progress)
         scale = 1 / max(1.0, weight) if self.rescale else 1.0
-        penalty = average_by_environment(slopes, batch.share).square().mean(-1)
+        penalty = average_values_by_environment(slopes, batch.share).square().mean(-1)
         terms = {
-            "risk": scale * average_by_environment(losses, batch.share).mean(-1),
+            "risk": scale * average_values_by_environment(losses, batch.share).mean(-1),
             "penalty": scale * weight * penalty,
             "kl": scale * kl_weight * compute_gaussian_kl(q, past.posterior),
         }

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from cirm.data.values import Numbers
-from cirm.model.conformal import CONFIDENCES, collect_nonconformity
+from cirm.model.conformal import CONFIDENCES, collect_nonconformity_scores
 from cirm.model.facts import ModelFacts
-from cirm.model.new_place import predict_new_place
+from cirm.model.new_place import predict_quantity_at_new_place
 
 FEWEST_ANSWERED = 10  # rows of a place above a confidence, for it to count
 PROMISED = 1 - (np.array(CONFIDENCES) + np.array([*CONFIDENCES[1:], 1.0])) / 2
@@ -43,15 +43,15 @@ class Abstention(NamedTuple):
     places: int
 
 
-def choose_abstention(model: ModelFacts, rate: float) -> Abstention:
+def choose_abstention_threshold(model: ModelFacts, rate: float) -> Abstention:
     """Choose the confidence that predictions need, for an error of at most a rate."""
-    _check_abstention(model, rate)
-    places, is_arrival = collect_nonconformity(model)
+    _check_model_can_abstain(model, rate)
+    places, is_arrival = collect_nonconformity_scores(model)
     count = len(places) if is_arrival else 0
     arrivals = [
         _count_rows_and_errors_in_bins(one.answered, one.wrong) for one in places
     ]
-    mix = _count_held_out(model)
+    mix = _count_held_out_rows_by_confidence(model)
     if mix.sum() < FEWEST_ANSWERED:
         mix = np.sum([rows for rows, _ in arrivals], axis=0)
     for index, confidence in enumerate(CONFIDENCES):
@@ -68,7 +68,7 @@ def choose_abstention(model: ModelFacts, rate: float) -> Abstention:
     return Abstention(rate, np.inf, np.nan, count)
 
 
-def _check_abstention(model: ModelFacts, rate: float) -> None:
+def _check_model_can_abstain(model: ModelFacts, rate: float) -> None:
     """Refuse a rate out of range, and models whose predictions have no such error."""
     if not 0 < rate < 1:
         raise ValueError(
@@ -98,7 +98,7 @@ def _count_rows_and_errors_in_bins(
     return tuple(counts - np.pad(counts[:, 1:], ((0, 0), (0, 1))))
 
 
-def _count_held_out(model: ModelFacts) -> Numbers:
+def _count_held_out_rows_by_confidence(model: ModelFacts) -> Numbers:
     """Return the held-out rows of the last stage in each bin of confidence, [c]."""
     last = [e for e in model.history if e.stage == model.stages - 1 and e.confident]
     empty = [0] * len(CONFIDENCES)
@@ -124,7 +124,7 @@ def _compute_expected_error(
         ),
         strict=True,
     )
-    new = predict_new_place(np.array(shifts), np.array(variances))
+    new = predict_quantity_at_new_place(np.array(shifts), np.array(variances))
     errors = [
         new._replace(means=new.means + logit).compute_expected_probability()
         for logit in logits

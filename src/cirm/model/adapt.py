@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cirm.data.open_sources import open_sources_for_model
 from cirm.data.rows import MEMORY_BYTES, RowStore, read_rows
-from cirm.data.sources import Data, Progress, ignore_progress
+from cirm.data.sources import Data, Progress, ignore_progress_message
 from cirm.model.facts import Adaptation, format_current_time
 from cirm.model.model import ADAPTIVE_LEARNER, Model
 from cirm.model.warnings import check_inputs_of_environment
@@ -24,7 +24,7 @@ def adapt(
     *,
     fill_missing: bool = False,
     accept_units: bool = False,
-    progress: Progress = ignore_progress,
+    progress: Progress = ignore_progress_message,
 ) -> Model:
     """Adapt a model to a new environment by rows whose targets are not known.
 

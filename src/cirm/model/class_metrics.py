@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cirm.evaluation.metrics import (
     compute_average_precision,
-    count_confusions,
+    compute_confusion_matrix,
     get_row_weights,
 )
 from cirm.intervals import compute_logit_interval, compute_wilson_interval
@@ -21,7 +21,7 @@ CONSTANT = 0.95  # of the rows of other classes, predicted as the same class
 FEWEST_OTHERS = 5  # rows of other classes; a useful model might miss fewer
 
 
-def describe_confusions(
+def describe_confusion_matrix(
     decided: Tensor,
     targets: Tensor,
     classes: tuple[str, ...],
@@ -33,10 +33,10 @@ def describe_confusions(
         `classes`; `counts` [class, predicted class]; and `percent`, `low` and `high`,
         the same in percent of the rows of a class with 95 % intervals.
     """
-    counts = count_confusions(decided, targets, len(classes), weights)
+    counts = compute_confusion_matrix(decided, targets, len(classes), weights)
     totals = counts.sum(1).tolist()
     factors = [
-        _compute_effective_factor(targets == index, weights)
+        _compute_effective_rows_per_weight(targets == index, weights)
         for index in range(len(classes))
     ]
     found: dict[str, Any] = {"classes": list(classes), "counts": counts.tolist()}
@@ -49,7 +49,7 @@ def describe_confusions(
     return found
 
 
-def score_classes(
+def compute_class_metrics(
     mean: Tensor,
     decided: Tensor,
     targets: Tensor,
@@ -61,7 +61,7 @@ def score_classes(
     Percentages, with the ends of their 95 % intervals (`recall_low`, `recall_high`,
     ...). A value that no row can show is left out.
     """
-    counts = count_confusions(decided, targets, len(classes), weights)
+    counts = compute_confusion_matrix(decided, targets, len(classes), weights)
     scores = {}
     for index, name in enumerate(classes):
         right = float(counts[index, index])
@@ -72,7 +72,7 @@ def score_classes(
         ):
             total = float(get_row_weights(weights, targets)[rows].sum())
             if total > 0:
-                factor = _compute_effective_factor(rows, weights)
+                factor = _compute_effective_rows_per_weight(rows, weights)
                 low, high = compute_wilson_interval(factor * right, factor * total)
                 ends = {f"{rate}_low": 100 * low, f"{rate}_high": 100 * high}
                 found |= {rate: 100 * right / total} | ends
@@ -90,13 +90,13 @@ def compute_average_precision_interval(
     area: float, is_positive: Tensor, weights: Tensor | None = None
 ) -> tuple[float, float]:
     """Return the 95 % interval of an area (Boyd, Eng and Page 2013, logit interval)."""
-    rows = _compute_effective_factor(is_positive, weights)
+    rows = _compute_effective_rows_per_weight(is_positive, weights)
     rows *= float(get_row_weights(weights, is_positive)[is_positive].sum())
     # Their variance of the logit, 1 / (n a (1 - a)), by the delta method.
     return compute_logit_interval(area, area * (1 - area) / max(rows, 1.0))
 
 
-def find_constant_class(decided: Tensor, targets: Tensor) -> int | None:
+def find_always_predicted_class(decided: Tensor, targets: Tensor) -> int | None:
     """Return the class that nearly every row of every class is predicted as, if any.
 
     Judged on rows of the other classes, so that it does not matter how rare they are:
@@ -109,7 +109,7 @@ def find_constant_class(decided: Tensor, targets: Tensor) -> int | None:
     return most if float((others == most).double().mean()) >= CONSTANT else None
 
 
-def _compute_effective_factor(rows: Tensor, weights: Tensor | None) -> float:
+def _compute_effective_rows_per_weight(rows: Tensor, weights: Tensor | None) -> float:
     """Return the effective number of the chosen rows [n] over their total weight."""
     if weights is None:
         return 1.0

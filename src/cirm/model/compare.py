@@ -13,16 +13,19 @@ import torch
 from cirm.data.columns import ColumnEncoding
 from cirm.data.schema import TaskName
 from cirm.data.schema_inference import ReadOptions
-from cirm.data.sources import Data, Progress, ignore_progress
+from cirm.data.sources import Data, Progress, ignore_progress_message
 from cirm.data.values import convert_values_to_numbers
-from cirm.model.compare_answer import write_answer
+from cirm.model.compare_answer import write_comparison_answer
 from cirm.model.compare_columns import (
     ColumnChange,
     compare_categories,
     compare_columns,
-    compare_values,
+    compare_numeric_values,
 )
-from cirm.model.compare_relations import compare_by_classifier, compare_meaning
+from cirm.model.compare_relations import (
+    compare_meaning_of_columns,
+    run_classifier_two_sample_test,
+)
 from cirm.model.compute import predict_inputs_in_chunks
 from cirm.model.model import Model
 from cirm.model.table_pair import TablePair, read_table_pair
@@ -44,7 +47,7 @@ def compare(
     categories: Sequence[str] = (),
     ignore: Sequence[str] = (),
     level: float = 0.05,
-    progress: Progress = ignore_progress,
+    progress: Progress = ignore_progress_message,
 ) -> dict[str, Any]:
     """Compare two tables: inputs, base rate, and the meaning of columns.
 
@@ -102,7 +105,11 @@ def compare(
     }
     progress("comparing", 1)
     report |= _compare_tables_of_pair(pair, model, level)
-    return {"answer": write_answer(report), **report, "notes": list(pair.notes)}
+    return {
+        "answer": write_comparison_answer(report),
+        **report,
+        "notes": list(pair.notes),
+    }
 
 
 def _compare_tables_of_pair(
@@ -117,7 +124,7 @@ def _compare_tables_of_pair(
     inputs = tuple(
         torch.from_numpy(pair.encoding.encode(frame)) for frame in pair.frames
     )
-    joint = compare_by_classifier(*inputs)
+    joint = run_classifier_two_sample_test(*inputs)
     if joint is not None:
         joint["p_value"] = min(1.0, joint["p_value"] / shares["joint"])
         joint["significant"] = joint["p_value"] <= level
@@ -126,7 +133,7 @@ def _compare_tables_of_pair(
     if pair.targets is not None and pair.task is not None:
         base_rate = _compare_targets(pair).as_dict(level, shares["base_rate"])
         widths = {c.name: len(c.features) for c in pair.encoding.columns if c.features}
-        meaning = compare_meaning(
+        meaning = compare_meaning_of_columns(
             (inputs[0], inputs[1]),
             pair.targets,
             pair.task,
@@ -151,7 +158,7 @@ def _compare_targets(pair: TablePair) -> ColumnChange:
             convert_values_to_numbers(frame[pair.target], "number")
             for frame in pair.frames
         )
-        return compare_values(pair.target, first, second)
+        return compare_numeric_values(pair.target, first, second)
     names = np.array(pair.task.classes, dtype=object)
     one, other = (pd.Series(names[targets.numpy()]) for targets in pair.targets)
     return compare_categories(pair.target, one, other)

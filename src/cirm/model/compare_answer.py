@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cirm.model.compare_columns import format_shares
+from cirm.model.compare_columns import format_two_shares_in_percent
 from cirm.model.compare_relations import LEAST_AUC
 from cirm.wording import capitalise, join_words
 
@@ -13,7 +13,7 @@ Report = Mapping[str, Any]
 MOST_NAMED = 3  # columns that the answer names of each kind
 
 
-def write_answer(report: Report) -> str:
+def write_comparison_answer(report: Report) -> str:
     """Return what changed, the most important first, or that nothing did."""
     first, second = report["names"]
     rows = " and ".join(f"{count:,}" for count in report["rows"])
@@ -21,15 +21,15 @@ def write_answer(report: Report) -> str:
         return f"{capitalise(first)} and {second} hold the same rows."
     if not report["inputs"]:
         return f"Too few rows ({rows}) to compare anything."
-    found = [*_describe_base_rate(report), *_describe_meaning(report)]
-    found += _describe_units(report) + _describe_inputs(report)
+    found = [*_describe_base_rate_change(report), *_describe_meaning_changes(report)]
+    found += _describe_unit_changes(report) + _describe_input_changes(report)
     if not found:
         return (
             f"No difference was found between {first} and {second} ({rows} rows): "
-            f"{_join_clauses(_describe_unchanged(report))}."
+            f"{_join_clauses(_describe_what_did_not_change(report))}."
         )
     text = f"{capitalise('; '.join(found))}."
-    if rest := _describe_unchanged(report):
+    if rest := _describe_what_did_not_change(report):
         text += f" {capitalise(_join_clauses(rest))}."
     return text
 
@@ -45,36 +45,36 @@ def list_large_changes(report: Report) -> list[Report]:
     return sorted(large, key=lambda one: -one["distance"])
 
 
-def _describe_base_rate(report: Report) -> list[str]:
+def _describe_base_rate_change(report: Report) -> list[str]:
     change = report["base_rate"]
     if not change or not change["significant"]:
         return []
     if change["kind"] == "values":
         return [f"the target {change['sentence']}"]
     verb = "rose" if change["second"] > change["first"] else "fell"
-    shares = format_shares(change["first"], change["second"])
+    shares = format_two_shares_in_percent(change["first"], change["second"])
     return [f"the base rate of `{change['label']}` {verb} from {shares}"]
 
 
-def _describe_meaning(report: Report) -> list[str]:
+def _describe_meaning_changes(report: Report) -> list[str]:
     columns = (report["meaning"] or {}).get("columns", ())
     units = {one["column"] for one in report["units"]}
     changed = [one["column"] for one in columns if one["column"] not in units]
     if not changed:
         return []
     verb = "means" if len(changed) == 1 else "mean"
-    return [f"{_join_columns(changed)} {verb} something different"]
+    return [f"{_join_column_names(changed)} {verb} something different"]
 
 
-def _describe_units(report: Report) -> list[str]:
+def _describe_unit_changes(report: Report) -> list[str]:
     names = [one["column"] for one in report["units"]]
     if not names:
         return []
     verb = "seems" if len(names) == 1 else "seem"
-    return [f"{_join_columns(names)} {verb} to be in another unit"]
+    return [f"{_join_column_names(names)} {verb} to be in another unit"]
 
 
-def _describe_inputs(report: Report) -> list[str]:
+def _describe_input_changes(report: Report) -> list[str]:
     large = list_large_changes(report)
     sentences = [one["sentence"] for one in large[:MOST_NAMED]]
     if more := len(large) - MOST_NAMED:
@@ -83,7 +83,7 @@ def _describe_inputs(report: Report) -> list[str]:
     joint = report["joint"]
     is_apart = joint and joint["significant"] and joint["auc"] >= LEAST_AUC
     # A change of meaning implies it: the columns then go together in another way.
-    if is_apart and not large and not _describe_meaning(report):
+    if is_apart and not large and not _describe_meaning_changes(report):
         sentences.append(
             "the relations between the inputs differ (a classifier tells the tables "
             f"apart with a ROC AUC of {joint['auc']:.2f})"
@@ -91,10 +91,10 @@ def _describe_inputs(report: Report) -> list[str]:
     return sentences
 
 
-def _describe_unchanged(report: Report) -> list[str]:
+def _describe_what_did_not_change(report: Report) -> list[str]:
     """Say what did not change, of what an answer should always speak of."""
     rest = []
-    if not (_describe_inputs(report) or _describe_units(report)):
+    if not (_describe_input_changes(report) or _describe_unit_changes(report)):
         rest.append("no input changed much")
     rate, meaning = report["base_rate"], report["meaning"]
     if rate and not rate["significant"]:
@@ -102,12 +102,12 @@ def _describe_unchanged(report: Report) -> list[str]:
         rest.append(f"the {what} did not change significantly")
     if meaning and not meaning["tested"]:
         rest.append("whether columns mean something different could not be tested")
-    elif meaning and not _describe_meaning(report):
+    elif meaning and not _describe_meaning_changes(report):
         rest.append("no column was found to mean something different")
     return rest
 
 
-def _join_columns(names: list[str]) -> str:
+def _join_column_names(names: list[str]) -> str:
     quoted = [f"`{name}`" for name in names]
     return join_words(quoted, MOST_NAMED + 1, "more columns")
 

@@ -21,9 +21,9 @@ from cirm.data.values import (
     Values,
     convert_values_to_numbers,
     convert_values_to_text,
-    is_missing,
+    find_missing_values,
 )
-from cirm.model.comparison import adjust_by_holm
+from cirm.model.comparison import adjust_p_values_by_holm
 
 LEAST_SHIFT = 0.1  # standard deviations that are worth a word, even if significant
 LEAST_RATIO = 1.2  # of the spreads
@@ -94,13 +94,13 @@ def compare_columns(
         if column.kind in ("identifier", "text"):
             continue
         one, other = first[column.name], second[column.name]
-        gaps = [is_missing(values) for values in (one, other)]
+        gaps = [find_missing_values(values) for values in (one, other)]
         if gaps[0].any() or gaps[1].any():
             found.append(_compare_missing_values(column.name, *gaps))
         present = [one[~gaps[0]], other[~gaps[1]]]
         if min(map(len, present)):
             found.append(_compare_present_values(column, *present))
-    adjusted = adjust_by_holm([change.p_value for change in found])
+    adjusted = adjust_p_values_by_holm([change.p_value for change in found])
     pairs = zip(found, adjusted, strict=True)
     return [replace(change, p_value=p_value) for change, p_value in pairs]
 
@@ -113,13 +113,13 @@ def _compare_present_values(
             convert_values_to_numbers(values, column.kind, written=column.format)
             for values in (one, other)
         )
-        return compare_values(column.name, first, second, column.kind == "date")
+        return compare_numeric_values(column.name, first, second, column.kind == "date")
     return compare_categories(
         column.name, convert_values_to_text(one), convert_values_to_text(other)
     )
 
 
-def compare_values(
+def compare_numeric_values(
     name: str, one: Numbers, other: Numbers, is_date: bool = False
 ) -> ColumnChange:
     """Compare numbers by ranks (Mann-Whitney) and distributions (Kolmogorov-Smirnov).
@@ -135,7 +135,7 @@ def compare_values(
     share = ranks.statistic / (len(one) * len(other))
     least = 0.5 / (len(one) * len(other))
     effect = np.sqrt(2) * stats.norm.ppf(np.clip(share, least, 1 - least))
-    spreads = [_measure_spread(values) for values in (one, other)]
+    spreads = [_measure_spread_of_values(values) for values in (one, other)]
     ratio = spreads[1] / spreads[0] if min(spreads) > 0 else 1.0
     change = ColumnChange(
         name,
@@ -147,16 +147,16 @@ def compare_values(
         float(np.median(one)),
         float(np.median(other)),
     )
-    return replace(change, sentence=_describe_values(change, is_date))
+    return replace(change, sentence=_describe_numeric_change(change, is_date))
 
 
-def _measure_spread(values: Numbers) -> float:
+def _measure_spread_of_values(values: Numbers) -> float:
     """Return the interquartile range, or the standard deviation where that is zero."""
     low, high = np.quantile(values, (0.25, 0.75))
     return float(high - low) or float(values.std())
 
 
-def _describe_values(change: ColumnChange, is_date: bool) -> str:
+def _describe_numeric_change(change: ColumnChange, is_date: bool) -> str:
     size = abs(change.effect)
     up, down = ("later", "earlier") if is_date else ("up", "down")
     direction = up if change.effect > 0 else down
@@ -189,7 +189,7 @@ def compare_categories(name: str, one: Values, other: Values) -> ColumnChange:
     change = ColumnChange(
         name,
         "categories",
-        compute_counts_p_value(table),
+        compute_equal_frequencies_p_value(table),
         float(changes[largest]),
         float(np.abs(changes).sum() / 2),
         first=float(shares[largest, 0]),
@@ -197,7 +197,7 @@ def compare_categories(name: str, one: Values, other: Values) -> ColumnChange:
         label=str(counts.index[largest]),
     )
     verb = "rose" if change.second > change.first else "fell"
-    shares_text = format_shares(change.first, change.second)
+    shares_text = format_two_shares_in_percent(change.first, change.second)
     text = f"the share of `{change.label}` in `{name}` {verb} from {shares_text}"
     new = [str(n) for n, row in zip(counts.index, table, strict=True) if not row[0]]
     share = float(shares[table[:, 0] == 0, 1].sum())
@@ -212,7 +212,7 @@ def compare_categories(name: str, one: Values, other: Values) -> ColumnChange:
     return replace(change, sentence=text)
 
 
-def compute_counts_p_value(table: Numbers) -> float:
+def compute_equal_frequencies_p_value(table: Numbers) -> float:
     """Return the p-value of equal frequencies in both columns of counts [k, 2].
 
     Rare categories are joined. Two by two tables with small counts are tested exactly.
@@ -239,22 +239,24 @@ def _compare_missing_values(
     return ColumnChange(
         name,
         "missing",
-        compute_counts_p_value(np.array(counts, dtype=float).T),
+        compute_equal_frequencies_p_value(np.array(counts, dtype=float).T),
         shares[1] - shares[0],
         abs(shares[1] - shares[0]),
         first=shares[0],
         second=shares[1],
         sentence=f"the share of missing values of `{name}` {verb} from "
-        f"{format_shares(*shares)}",
+        f"{format_two_shares_in_percent(*shares)}",
     )
 
 
-def format_shares(first: float, second: float) -> str:
+def format_two_shares_in_percent(first: float, second: float) -> str:
     """Return two fractions in percent, with enough digits to distinguish them.
 
     Example:
-        >>> format_shares(0.35, 0.22), format_shares(0.351, 0.354)
-        ('35 % to 22 %', '35.1 % to 35.4 %')
+        >>> format_two_shares_in_percent(0.35, 0.22)
+        '35 % to 22 %'
+        >>> format_two_shares_in_percent(0.351, 0.354)
+        '35.1 % to 35.4 %'
     """
     digits = 0
     while digits < 3 and f"{100 * first:.{digits}f}" == f"{100 * second:.{digits}f}":

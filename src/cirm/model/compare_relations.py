@@ -25,7 +25,9 @@ LEAST_AUC = 0.55  # that is worth a word, even if significant
 FIRST_LOOK = math.pi**2 / 6  # of the level that `steady` spends on its first comparison
 
 
-def compare_by_classifier(first: Tensor, second: Tensor) -> dict[str, float] | None:
+def run_classifier_two_sample_test(
+    first: Tensor, second: Tensor
+) -> dict[str, float] | None:
     """Test whether a classifier can distinguish the rows of two tables [n, d].
 
     Lopez-Paz and Oquab, "Revisiting classifier two-sample tests", 2017. Each half of
@@ -60,7 +62,7 @@ def compare_by_classifier(first: Tensor, second: Tensor) -> dict[str, float] | N
     return {"auc": float(np.mean(areas)), "p_value": float(p_value)}
 
 
-def compare_meaning(
+def compare_meaning_of_columns(
     inputs: tuple[Tensor, Tensor],
     targets: tuple[Tensor, Tensor],
     task: Task,
@@ -81,9 +83,9 @@ def compare_meaning(
         the number of columns and a `sentence`; `evidence`, sentences about what the
         rows can show; and `tested`, whether they can show anything.
     """
-    if reason := _find_obstacle(targets, task, sum(widths.values())):
+    if reason := _find_reason_not_to_test(targets, task, sum(widths.values())):
         return {"columns": [], "evidence": [reason], "tested": False}
-    explanation = _explain_differences(inputs, targets, task, widths, level)
+    explanation = _explain_meaning_differences(inputs, targets, task, widths, level)
     changed = explanation["unstable"]
     sentences = [one["sentence"] for one in changed]
     return {
@@ -92,7 +94,9 @@ def compare_meaning(
                 "column": one["feature"],
                 "effects": one["effects"],
                 "p_value": min(1.0, one["p_value"] * len(widths)),
-                "sentence": _name_tables_and_class(one["sentence"], task.classes),
+                "sentence": _insert_table_and_class_names(
+                    one["sentence"], task.classes
+                ),
             }
             for one in changed
         ],
@@ -105,7 +109,7 @@ def compare_meaning(
     }
 
 
-def _explain_differences(
+def _explain_meaning_differences(
     inputs: tuple[Tensor, Tensor],
     targets: tuple[Tensor, Tensor],
     task: Task,
@@ -130,7 +134,9 @@ def _explain_differences(
     return learner.explain(state, widths, len(places))
 
 
-def _find_obstacle(targets: tuple[Tensor, Tensor], task: Task, features: int) -> str:
+def _find_reason_not_to_test(
+    targets: tuple[Tensor, Tensor], task: Task, features: int
+) -> str:
     """Say why the meaning of columns cannot be tested; nothing if it can."""
     if features > MOST_FEATURES:
         return "There are too many columns to test what each of them means."
@@ -148,7 +154,7 @@ def _find_obstacle(targets: tuple[Tensor, Tensor], task: Task, features: int) ->
     return ""
 
 
-def _name_tables_and_class(sentence: str, classes: Sequence[str]) -> str:
+def _insert_table_and_class_names(sentence: str, classes: Sequence[str]) -> str:
     """Replace the learner's general words by the two tables and the class."""
     sentence = sentence.replace("at the places seen", "in the two tables")
     if len(classes) == 2:

@@ -26,7 +26,7 @@ from cirm.model.estimates import (
     combine_estimates,
     compute_difference_interval,
     compute_interval_half_width,
-    compute_p_value,
+    compute_p_value_of_difference,
     estimate_proportion,
 )
 from cirm.model.model import Model
@@ -150,16 +150,21 @@ def compare_scores(
     """
     here = collect_score_statistics(model, mean, targets, weights)
     if not model.task.classes:
-        error = _compare_errors(*_estimate_and_predict_score(here, past, "error"))
+        error = _compare_root_mean_squared_errors(
+            *_estimate_and_predict_score(here, past, "error")
+        )
         scale = model.schema.target.scale
         value, expected = scale * error.value, scale * error.expected
         return [replace(error, value=value, expected=expected)]
-    found = [*_compare_accuracies(here, past), *_compare_probabilities(here, past)]
+    found = [
+        *_compare_accuracies(here, past),
+        *_compare_true_class_probabilities(here, past),
+    ]
     if known := [one["calibration"] for one in past if "calibration" in one]:
-        found.append(_compare_calibration(here["calibration"], known))
+        found.append(_compare_calibration_errors(here["calibration"], known))
     if "ranking" in here and any("ranking" in one for one in past):
         new, old = _estimate_and_predict_score(here, past, "ranking")
-        found.append(_compare_values("roc_auc", "", new, old, 1.0))
+        found.append(_compare_score_estimates("roc_auc", "", new, old, 1.0))
     return _adjust_p_values([*found, *_compare_recalls(here, past)])
 
 
@@ -176,18 +181,18 @@ def _estimate_and_predict_score(
     return new, combine_estimates(olds)
 
 
-def _compare_errors(new: Estimate, old: Estimate) -> ScoreComparison:
+def _compare_root_mean_squared_errors(new: Estimate, old: Estimate) -> ScoreComparison:
     """Compare root mean squared errors by their logarithms."""
     numbers = (new.value - old.value, *compute_difference_interval(new, old))
     difference, low, high = (100 * math.expm1(min(number, 700)) for number in numbers)
     value, expected = math.exp(new.value), math.exp(old.value)
-    p_value = compute_p_value(new, old)
+    p_value = compute_p_value_of_difference(new, old)
     spread = 100 * math.expm1(min(old.compute_upper_limit_of_spread(), 700))
     scores = (value, expected, difference, low, high, p_value)
     return ScoreComparison("rmse", "", *scores, spread=spread)
 
 
-def _compare_calibration(
+def _compare_calibration_errors(
     here: Mapping[str, float], past: Sequence[Mapping[str, float]]
 ) -> ScoreComparison:
     """Compare mean squared calibration errors; report their roots in percent."""
@@ -198,7 +203,9 @@ def _compare_calibration(
     low = a - b - math.hypot(a - a_low, b_high - b)
     high = a - b + math.hypot(a_high - a, b - b_low)
     # The test takes the variance for granted that holds if nothing is worse.
-    p_value = compute_p_value(build_calibration_gap_estimate(here, old.value), old)
+    p_value = compute_p_value_of_difference(
+        build_calibration_gap_estimate(here, old.value), old
+    )
     note = "root mean square, corrected for chance"
     return ScoreComparison(
         "calibration_error", "", a, b, a - b, low, high, p_value, note
@@ -213,14 +220,21 @@ def _compute_root_in_percent(estimate: Estimate) -> tuple[float, float, float]:
     return value, low, high
 
 
-def _compare_values(
+def _compare_score_estimates(
     score: str, label: str, new: Estimate, old: Estimate, scale: float
 ) -> ScoreComparison:
     """Compare scores of which more is better."""
     ends = compute_difference_interval(old, new)
     numbers = (new.value, old.value, old.value - new.value, *ends)
     value, expected, difference, low, high = (scale * number for number in numbers)
-    scores = (value, expected, difference, low, high, compute_p_value(old, new))
+    scores = (
+        value,
+        expected,
+        difference,
+        low,
+        high,
+        compute_p_value_of_difference(old, new),
+    )
     return ScoreComparison(
         score, label, *scores, spread=scale * old.compute_upper_limit_of_spread()
     )
@@ -236,11 +250,16 @@ def _compare_accuracies(
         return []
     if any("accuracy" in one for one in past):
         new, olds = plain, [_estimate_accuracy(one) for one in past]
-    elif mix := _mix_classes(here, past):
-        new, *olds = (_mix_estimates(_estimate_recalls(o), mix) for o in (here, *past))
+    elif mix := _compute_past_class_frequencies(here, past):
+        new, *olds = (
+            _average_estimates_over_classes(_estimate_recalls(o), mix)
+            for o in (here, *past)
+        )
     else:
         return []
-    found = _compare_values("accuracy", "", new, combine_estimates(olds), 100.0)
+    found = _compare_score_estimates(
+        "accuracy", "", new, combine_estimates(olds), 100.0
+    )
     if abs(new.value - plain.value) < 0.0005:
         return [found]
     note = f"{found.value:.1f} % at the class frequencies of the earlier places"
@@ -254,7 +273,9 @@ def _estimate_accuracy(one: Measured) -> Estimate:
     return estimate_proportion(correct, rows)
 
 
-def _mix_classes(here: Measured, past: Sequence[Measured]) -> dict[str, float]:
+def _compute_past_class_frequencies(
+    here: Measured, past: Sequence[Measured]
+) -> dict[str, float]:
     """Return the class frequencies of the past, of classes that all places have."""
     places = [here, *past]
     names = [n for n in here["rows"] if all(one["rows"][n] for one in places)]
@@ -262,7 +283,9 @@ def _mix_classes(here: Measured, past: Sequence[Measured]) -> dict[str, float]:
     return {name: count / sum(totals.values()) for name, count in totals.items()}
 
 
-def _mix_estimates(parts: Mapping[str, Estimate], mix: Mapping[str, float]) -> Estimate:
+def _average_estimates_over_classes(
+    parts: Mapping[str, Estimate], mix: Mapping[str, float]
+) -> Estimate:
     """Return the mean over classes that have the frequencies of a mix."""
     return Estimate(
         sum(share * parts[name].value for name, share in mix.items()),
@@ -275,16 +298,16 @@ def _estimate_recalls(one: Measured) -> dict[str, Estimate]:
     return {n: estimate_proportion(correct[n], rows[n]) for n in rows if rows[n]}
 
 
-def _compare_probabilities(
+def _compare_true_class_probabilities(
     here: Measured, past: Sequence[Measured]
 ) -> list[ScoreComparison]:
     """Compare the probabilities of true classes, at the frequencies of the others."""
     past = [one for one in past if "probability" in one]
-    mix = _mix_classes(here, past) if past else {}
+    mix = _compute_past_class_frequencies(here, past) if past else {}
     if not mix:
         return []
     new, *olds = (
-        _mix_estimates(
+        _average_estimates_over_classes(
             {
                 name: Estimate(
                     one["probability"][name], one["probability_variance"][name]
@@ -295,7 +318,9 @@ def _compare_probabilities(
         )
         for one in (here, *past)
     )
-    return [_compare_values("probability", "", new, combine_estimates(olds), 100.0)]
+    return [
+        _compare_score_estimates("probability", "", new, combine_estimates(olds), 100.0)
+    ]
 
 
 def _compare_recalls(here: Measured, past: Sequence[Measured]) -> list[ScoreComparison]:
@@ -309,7 +334,7 @@ def _compare_recalls(here: Measured, past: Sequence[Measured]) -> list[ScoreComp
         if rows >= FEWEST_OF_CLASS and olds:
             new = estimate_proportion(here["correct"][name], rows)
             old = combine_estimates(olds)
-            found.append(_compare_values("recall", name, new, old, 100.0))
+            found.append(_compare_score_estimates("recall", name, new, old, 100.0))
     return found
 
 
@@ -318,12 +343,12 @@ def _adjust_p_values(comparisons: list[ScoreComparison]) -> list[ScoreComparison
     recalls = [one.p_value for one in comparisons if one.score == "recall"]
     groups = {one.score: one.p_value for one in comparisons if one.score != "recall"}
     if recalls:
-        groups["recall"] = max(adjust_by_holm(recalls))
-    own = iter(adjust_by_holm(recalls))
+        groups["recall"] = max(adjust_p_values_by_holm(recalls))
+    own = iter(adjust_p_values_by_holm(recalls))
     return [
         replace(
             one,
-            p_value=_close_test(
+            p_value=_compute_closed_test_p_value(
                 one.score, next(own) if one.score == "recall" else one.p_value, groups
             ),
         )
@@ -331,7 +356,7 @@ def _adjust_p_values(comparisons: list[ScoreComparison]) -> list[ScoreComparison
     ]
 
 
-def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
+def adjust_p_values_by_holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values adjusted for their number, by Holm's method."""
     order = np.argsort(p_values)
     factors = len(p_values) - np.arange(len(p_values))
@@ -339,7 +364,9 @@ def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
     return raised[np.argsort(order)].tolist()
 
 
-def _close_test(score: str, p_value: float, groups: Mapping[str, float]) -> float:
+def _compute_closed_test_p_value(
+    score: str, p_value: float, groups: Mapping[str, float]
+) -> float:
     """Return the largest combined p-value of the sets of groups that a score is in.
 
     The combination is a weighted mean, so the largest one is found by adding the other

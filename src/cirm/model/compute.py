@@ -24,11 +24,11 @@ from cirm.model.metrics import Predictions
 from cirm.model.model import Model
 from cirm.model.numpy_predict import (
     ROWS_AT_ONCE,
-    build_predictor,
+    build_numpy_predictor,
     count_available_threads,
     predict_by_numpy,
 )
-from cirm.model.outputs import ArrayPredictions, summarise_outputs
+from cirm.model.outputs import ArrayPredictions, compute_prediction_mean_and_std
 from cirm.model.state_tensors import flatten_state
 
 In = TypeVar("In")
@@ -45,9 +45,9 @@ def predict_as_arrays(model: Model, inputs: np.ndarray) -> ArrayPredictions:
             name.removeprefix("state."): tensor[0].numpy()
             for name, tensor in tensors.items()
         }
-        predictor = build_predictor(model.plan, state)
+        predictor = build_numpy_predictor(model.plan, state)
         if predictor is not None:
-            shifts = compute_class_shifts(model)
+            shifts = compute_class_logit_shifts(model)
             return predict_by_numpy(predictor, inputs, len(model.task.classes), shifts)
     predictions = predict_inputs_in_chunks(model, inputs)
     return ArrayPredictions(*(part.numpy() for part in predictions))
@@ -66,14 +66,14 @@ def predict_inputs_in_chunks(
         state = _convert_state_to_double(model.state)
         model, rows = replace(model, state=state), rows.double()
     work = partial(predict_inputs_at_once, model)
-    return join_predictions(
+    return join_predictions_of_chunks(
         map_in_threads(work, rows.split(ROWS_AT_ONCE), _count_prediction_threads(model))
     )
 
 
 def predict_rows(model: Model, rows: EncodedRows, indices: Tensor) -> Predictions:
     """Return predictions for some rows, given by their indices [m]."""
-    return join_predictions(
+    return join_predictions_of_chunks(
         [
             predict_inputs_at_once(model, rows.store.take(part))
             for part in indices.split(ROWS_AT_ONCE)
@@ -86,13 +86,15 @@ def predict_inputs_at_once(model: Model, inputs: Tensor) -> Predictions:
     """Return predictions for inputs [n, *shape] that fit into memory."""
     device = model.learner.descent.device
     outputs = model.learner.outputs(model.state, inputs[None].to(device))[0]
-    found = summarise_outputs(
-        outputs.cpu().numpy(), len(model.task.classes), compute_class_shifts(model)
+    found = compute_prediction_mean_and_std(
+        outputs.cpu().numpy(),
+        len(model.task.classes),
+        compute_class_logit_shifts(model),
     )
     return Predictions(*map(torch.from_numpy, found))
 
 
-def compute_class_shifts(model: Model) -> np.ndarray | None:
+def compute_class_logit_shifts(model: Model) -> np.ndarray | None:
     """Return what the weights of classes add to the logits, [classes]; None if nothing.
 
     A learner that honours weights has learned them. For any other one the logarithm of
@@ -104,7 +106,7 @@ def compute_class_shifts(model: Model) -> np.ndarray | None:
     return np.log([weights[name] for name in model.task.classes])
 
 
-def join_predictions(pieces: Sequence[Predictions]) -> Predictions:
+def join_predictions_of_chunks(pieces: Sequence[Predictions]) -> Predictions:
     """Join the predictions of consecutive chunks."""
     return Predictions(*(torch.cat(part) for part in zip(*pieces, strict=True)))
 

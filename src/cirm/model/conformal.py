@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from cirm.data.values import Flags, Numbers
 from cirm.model.facts import HistoryEntry, ModelFacts, Nonconformity
-from cirm.model.new_place import predict_new_place
+from cirm.model.new_place import predict_quantity_at_new_place
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,7 +75,9 @@ class Calibration(NamedTuple):
 
         The predicted class [n] always does, so that no set is empty.
         """
-        chosen: Flags = _score_classes(probabilities) <= self.thresholds
+        chosen: Flags = (
+            _compute_class_nonconformity_scores(probabilities) <= self.thresholds
+        )
         chosen[np.arange(len(chosen)), predicted] = True
         return chosen
 
@@ -87,16 +89,20 @@ def measure_nonconformity(
     mean, targets = predictions.mean.double().numpy(), aims.numpy()
     classes = model.task.classes
     if not classes:
-        scores = _score_values(mean[:, 0], targets)
-        return Nonconformity({"": len(scores)}, {"": _find_quantiles(scores)})
+        scores = _compute_value_nonconformity_scores(mean[:, 0], targets)
+        return Nonconformity({"": len(scores)}, {"": _compute_score_quantiles(scores)})
     rows = np.arange(len(mean))
-    scores = _score_classes(mean)[rows, targets]
+    scores = _compute_class_nonconformity_scores(mean)[rows, targets]
     parts = {"": scores}
     if len(classes) <= MOST_CLASSES:
         parts |= {name: scores[targets == k] for k, name in enumerate(classes)}
     return Nonconformity(
         {name: len(part) for name, part in parts.items()},
-        {name: _find_quantiles(part) for name, part in parts.items() if len(part)},
+        {
+            name: _compute_score_quantiles(part)
+            for name, part in parts.items()
+            if len(part)
+        },
         count_rows_by_confidence(mean),
         count_rows_by_confidence(mean[mean.argmax(1) != targets]),
     )
@@ -115,11 +121,11 @@ def calibrate_model(model: ModelFacts, level: float) -> Calibration:
             f"--level: {level:g} is not from 0.5 to 0.99. Give the wanted coverage of "
             "sets and intervals, for example 0.9."
         )
-    places, is_arrival = collect_nonconformity(model)
-    pooled, is_guaranteed = _find_threshold(places, "", level)
+    places, is_arrival = collect_nonconformity_scores(model)
+    pooled, is_guaranteed = _find_coverage_threshold(places, "", level)
     thresholds = []
     for name in model.task.classes or ("",):
-        threshold, is_certain = _find_threshold(places, name, level)
+        threshold, is_certain = _find_coverage_threshold(places, name, level)
         is_guaranteed &= is_certain
         thresholds.append(threshold)
     # A class that no place had enough rows of is taken for the hardest one.
@@ -137,7 +143,7 @@ def calibrate_model(model: ModelFacts, level: float) -> Calibration:
     return Calibration(level, np.array(thresholds), count, text)
 
 
-def collect_nonconformity(model: ModelFacts) -> tuple[list[Nonconformity], bool]:
+def collect_nonconformity_scores(model: ModelFacts) -> tuple[list[Nonconformity], bool]:
     """Return the scores on arrival at new places, or else those of held-out rows."""
     arrivals = [
         _choose_scores_on_arrival(model, entry)
@@ -199,26 +205,26 @@ def _restore_earlier_version_scores(
     return Nonconformity({"": rows}, {"": tuple(quantiles.tolist())})
 
 
-def _score_classes(probabilities: Numbers) -> Numbers:
+def _compute_class_nonconformity_scores(probabilities: Numbers) -> Numbers:
     """Return the log odds against each class, [n, classes]."""
     with np.errstate(divide="ignore"):
         odds: Numbers = np.log1p(-probabilities) - np.log(probabilities)
     return odds.clip(-FARTHEST, FARTHEST)
 
 
-def _score_values(values: Numbers, targets: Numbers) -> Numbers:
+def _compute_value_nonconformity_scores(values: Numbers, targets: Numbers) -> Numbers:
     """Return logarithms of absolute residuals, in standard deviations, [n]."""
     with np.errstate(divide="ignore"):
         scores: Numbers = np.log(np.abs(values - targets))
     return scores.clip(-FARTHEST, FARTHEST)
 
 
-def _find_quantiles(scores: Numbers) -> tuple[float, ...]:
+def _compute_score_quantiles(scores: Numbers) -> tuple[float, ...]:
     # Rounded, since more digits would only make the file larger.
     return tuple(np.quantile(scores, LEVELS).round(4).tolist())
 
 
-def _find_threshold(
+def _find_coverage_threshold(
     places: Sequence[Nonconformity], name: str, level: float
 ) -> tuple[float, bool]:
     """Return the threshold of a class, and whether its coverage is guaranteed.
@@ -238,10 +244,10 @@ def _find_threshold(
         scores = np.concatenate([quantiles for _, quantiles in known])
         share = level * (count + 1) / count
         return float(np.quantile(scores, share, method="higher")), True
-    return _find_modelled_threshold(known, level), False
+    return _find_random_effects_threshold(known, level), False
 
 
-def _find_modelled_threshold(
+def _find_random_effects_threshold(
     known: Sequence[tuple[int, Numbers]], level: float
 ) -> float:
     """Return the quantile of a score at a new place under the random-effects model.
@@ -253,7 +259,7 @@ def _find_modelled_threshold(
 
     effects = [_estimate_quantile(rows, own, level) for rows, own in known]
     centres, variances = np.array(effects).T
-    new = predict_new_place(centres, variances)
+    new = predict_quantity_at_new_place(centres, variances)
     around = np.concatenate(
         [own - centre for (_, own), centre in zip(known, centres, strict=True)]
     )
@@ -261,7 +267,10 @@ def _find_modelled_threshold(
     weights = np.repeat(weights / weights.sum() / QUANTILES, QUANTILES)
 
     def compute_excess_coverage(threshold: float) -> float:
-        return float(new.cumulative_probability(threshold - around) @ weights) - level
+        return (
+            float(new.compute_cumulative_probability(threshold - around) @ weights)
+            - level
+        )
 
     return float(optimize.brentq(compute_excess_coverage, -100.0, 100.0, xtol=1e-4))
 

@@ -56,7 +56,7 @@ def hash_description(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]
 
 
-def is_signed(path: str | Path) -> bool:
+def is_model_file_signed(path: str | Path) -> bool:
     """Return whether a model file is signed, with whatever key."""
     where = f"model file {str(path)!r}"
     return "hmac" in parse_metadata(read_file_content(Path(path), where), where)
@@ -149,7 +149,7 @@ def parse_file_description(text: str, version: int) -> Description:
         ) from None
 
 
-def check_description_matches(text: str, binding: bytes | None, version: int) -> None:
+def check_description_digest(text: str, binding: bytes | None, version: int) -> None:
     """Raise an error unless a tensor of the file is the digest of the description."""
     if version > 2 and binding != hashlib.sha256(text.encode()).digest():
         raise ValueError(

@@ -10,7 +10,11 @@ import numpy as np
 
 from cirm.data.values import Flags, Numbers
 from cirm.intervals import compute_wilson_interval
-from cirm.model.abstention import Abstention, choose_abstention, describe_abstention
+from cirm.model.abstention import (
+    Abstention,
+    choose_abstention_threshold,
+    describe_abstention,
+)
 from cirm.model.conformal import Calibration, calibrate_model
 from cirm.model.facts import ModelFacts
 from cirm.model.threshold import decide_classes
@@ -61,9 +65,7 @@ def measure_coverage(
             for index, label in enumerate(model.task.classes)
         }
         found["classes"] = {
-            label: _measure_percentage_of_hits(
-                inside[own], {name: sizes[own]}, "coverage"
-            )
+            label: _measure_hit_rate(inside[own], {name: sizes[own]}, "coverage")
             for label, own in members.items()
             if len(own)
         }
@@ -71,7 +73,7 @@ def measure_coverage(
     return {**facts, "guarantee": calibration.guarantee, **found}
 
 
-def measure_abstention(
+def measure_error_of_answered_rows(
     predictions: Predictions, targets: np.ndarray, rows: Rows, abstention: Abstention
 ) -> dict[str, Any]:
     """Measure how many percent of the answered rows are wrong, place by place.
@@ -105,7 +107,7 @@ def measure_abstention(
     }
 
 
-def describe_uncertainty(
+def describe_prediction_uncertainty(
     model: ModelFacts,
     sets: bool,
     level: float,
@@ -129,7 +131,7 @@ def describe_uncertainty(
             f"{calibration.guarantee[1:]}."
         )
     if abstain is not None:
-        abstention = choose_abstention(model, abstain)
+        abstention = choose_abstention_threshold(model, abstain)
         text = describe_abstention(abstention, abstained, rows)
         found["uncertainty"].append(f"{text}.")
     return found
@@ -142,7 +144,7 @@ def _measure_hits_by_environment(
     from scipy import stats
 
     places = {
-        place: _measure_percentage_of_hits(
+        place: _measure_hit_rate(
             hits[own], {key: values[own] for key, values in sizes.items()}, name
         )
         for place, own in rows.items()
@@ -160,7 +162,7 @@ def _measure_hits_by_environment(
     return {"overall": overall, "environments": places}
 
 
-def _measure_percentage_of_hits(
+def _measure_hit_rate(
     hits: Flags, sizes: Mapping[str, Numbers], name: str
 ) -> dict[str, Any]:
     """Return the percentage of hits among rows with its interval, and mean sizes."""

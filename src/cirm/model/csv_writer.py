@@ -88,7 +88,7 @@ def _format_trailing_columns(frame: pd.DataFrame, separator: str) -> list[Cells]
     for position in reversed(range(frame.shape[1])):
         values = frame.iloc[:, position]
         if values.dtype == float:
-            cells = _format_numbers_as_fractions(values)
+            cells = _format_fractions_with_six_decimals(values)
         else:
             cells = _format_repeated_labels(values, separator)
         if cells is None:
@@ -109,7 +109,7 @@ def _format_leading_columns(frame: pd.DataFrame, separator: str) -> list[Cells] 
     return [_pad_rows_to_equal_length([b"" if row == b'""' else row for row in rows])]
 
 
-def _format_numbers_as_fractions(values: Values) -> Cells | None:
+def _format_fractions_with_six_decimals(values: Values) -> Cells | None:
     """Format numbers from 0 to 1 with six decimals; None if there are others."""
     numbers, scale = values.to_numpy(), 10**DECIMALS
     if np.isnan(numbers).all():

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from cirm.data.columns import MOST_CATEGORIES, ColumnEncoding, join_column_names
-from cirm.data.date_formats import have_short_years
+from cirm.data.date_formats import have_two_digit_years
 from cirm.data.schema_inference import SchemaDraft
 from cirm.data.values import convert_values_to_numbers, convert_values_to_text
 
@@ -21,13 +21,13 @@ def list_data_notes(draft: SchemaDraft) -> list[str]:
     if len(draft.frame) < FEWEST_ROWS:
         return []
     return [
-        *_list_class_notes(draft),
+        *_list_rare_class_notes(draft),
         *_list_huge_value_notes(draft),
         *_list_category_notes(draft),
     ]
 
 
-def _list_class_notes(draft: SchemaDraft) -> list[str]:
+def _list_rare_class_notes(draft: SchemaDraft) -> list[str]:
     """Return a note if classes have hardly any rows."""
     classes, rows = draft.schema.task.classes, len(draft.targets)
     if not classes:
@@ -83,7 +83,7 @@ def _list_category_notes(draft: SchemaDraft) -> list[str]:
             notes += _list_many_category_notes(draft.frame[column.name], column)
         if column.kind in ("category", "identifier"):
             cells = draft.frame[column.name].dropna().astype(str)
-            if have_short_years(cells.to_numpy(dtype=object)):
+            if have_two_digit_years(cells.to_numpy(dtype=object)):
                 notes.append(
                     f"column {column.name!r} looks like dates with two digits for the "
                     "year, which can be read in several ways. Write them as 2024-12-31."

@@ -54,7 +54,7 @@ def describe_differences(one: Model, other: Model) -> dict[str, Any]:
     """
     contents = [describe_model(model) for model in (one, other)]
     differences = {
-        "relation": find_relation(one, other),
+        "relation": find_relation_of_models(one, other),
         "environments": _compare_environments(one, other),
         "settings": _list_values_that_differ(*map(_list_chosen_settings, contents)),
         "columns": _list_values_that_differ(*map(_list_column_treatments, contents)),
@@ -65,10 +65,10 @@ def describe_differences(one: Model, other: Model) -> dict[str, Any]:
             m.adaptation.name if m.adaptation else None for m in (one, other)
         ],
     }
-    return {"answer": _write_answer(differences), **differences}
+    return {"answer": _summarise_main_differences(differences), **differences}
 
 
-def find_relation(one: Model, other: Model) -> str:
+def find_relation_of_models(one: Model, other: Model) -> str:
     """Return how the second model came from the first, by their histories."""
     first, second = (
         list(map(_get_name_time_and_fingerprint, m.history)) for m in (one, other)
@@ -77,7 +77,7 @@ def find_relation(one: Model, other: Model) -> str:
     if not shared:
         return "unrelated to"
     if len(first) == len(second) == shared:
-        return "same" if _are_same_training(one, other) else "branches from"
+        return "same" if _have_equal_trained_states(one, other) else "branches from"
     if shared == len(first):
         return "continues"
     return "is continued by" if shared == len(second) else "branches from"
@@ -93,7 +93,7 @@ def _count_shared_first_entries(first: list[Any], second: list[Any]) -> int:
     return next((i for i, (a, b) in enumerate(pairs) if a != b), len(pairs))
 
 
-def _are_same_training(one: Model, other: Model) -> bool:
+def _have_equal_trained_states(one: Model, other: Model) -> bool:
     """Return whether learners and states are the same, but for an adaptation."""
     if one.plan != other.plan or one.schema != other.schema:
         return False
@@ -182,7 +182,7 @@ def _compare_scores(one: Model, other: Model) -> list[dict[str, Any]]:
     ]
 
 
-def _write_answer(differences: Content) -> str:
+def _summarise_main_differences(differences: Content) -> str:
     """Return the main differences in one sentence or two."""
     relation, environments = differences["relation"], differences["environments"]
     before, after = differences["adaptation"]

@@ -20,8 +20,8 @@ from torch import Tensor
 from cirm.model.metrics import (
     assign_confidence_bins,
     compute_delong_variance,
-    compute_mean,
     compute_roc_auc,
+    compute_weighted_mean,
 )
 from cirm.model.model import Model
 from cirm.model.threshold import decide_classes
@@ -92,8 +92,8 @@ def collect_score_statistics(
     """
     if not model.task.classes:
         squares = (mean[:, 0] - targets).double().square()
-        level = max(compute_mean(squares, weights), 1e-24)
-        spread = compute_mean((squares - level).square(), weights)
+        level = max(compute_weighted_mean(squares, weights), 1e-24)
+        spread = compute_weighted_mean((squares - level).square(), weights)
         variance = spread / count_effective_rows(squares, weights) / (2 * level) ** 2
         return {"error": {"value": 0.5 * math.log(level), "variance": variance}}
     correct = decide_classes(mean, model.task.classes, model.threshold) == targets
@@ -109,17 +109,17 @@ def collect_score_statistics(
             found[key][name] = 0.0
         if not rows[name]:
             continue
-        rate = compute_mean(correct[is_class].double(), own)
+        rate = compute_weighted_mean(correct[is_class].double(), own)
         found["correct"][name] = min(rate * rows[name], rows[name])
         part = given[is_class]
-        level = compute_mean(part, own)
-        total = rows[name] * compute_mean((part - level).square(), own)
+        level = compute_weighted_mean(part, own)
+        total = rows[name] * compute_weighted_mean((part - level).square(), own)
         found["probability"][name] = level
         # As with one more row, 0.5 away: the variance of few rows is not zero.
         noise = (total + 0.25) / (rows[name] + 1) / rows[name]
         found["probability_variance"][name] = min(noise, 1.0)
     is_likeliest = mean.argmax(-1) == targets
-    found["calibration"] = _measure_calibration(mean, is_likeliest, weights)
+    found["calibration"] = _measure_calibration_gap(mean, is_likeliest, weights)
     if len(rows) == 2 and min(rows.values()) > 0:
         variance = compute_delong_variance(mean[:, 1], targets)
         area = compute_roc_auc(mean[:, 1], targets, weights)
@@ -137,7 +137,7 @@ def count_effective_rows(rows: Tensor, weights: Tensor | None) -> float:
     return float(total**2 / weights.double().square().sum().clamp(min=1e-300))
 
 
-def _measure_calibration(
+def _measure_calibration_gap(
     mean: Tensor, correct: Tensor, weights: Tensor | None = None
 ) -> dict[str, float]:
     """Return the mean squared gap of accuracy and confidence over bins, less noise.
@@ -155,10 +155,13 @@ def _measure_calibration(
         part, own = gaps[bins == index], confidence[bins == index]
         inside = None if weights is None else weights[bins == index]
         weight = float(mass[bins == index].sum() / mass.sum())
-        rows, mean_gap = count_effective_rows(part, inside), compute_mean(part, inside)
+        rows, mean_gap = (
+            count_effective_rows(part, inside),
+            compute_weighted_mean(part, inside),
+        )
         # The noise is at least that of a calibrated model with one more row.
-        chance = compute_mean(own * (1 - own), inside) / (rows + 1)
-        spread = compute_mean((part - mean_gap).square(), inside)
+        chance = compute_weighted_mean(own * (1 - own), inside) / (rows + 1)
+        spread = compute_weighted_mean((part - mean_gap).square(), inside)
         noise = max(chance, spread / (rows - 1) if rows > 1 else 0.0)
         found["value"] += weight * (mean_gap**2 - noise)
         found["variance"] += 2 * (weight * noise) ** 2
@@ -279,7 +282,7 @@ class NormalMixture(NamedTuple):
         return (low + high) / 2
 
 
-def compute_p_value(one: Estimate, other: Estimate) -> float:
+def compute_p_value_of_difference(one: Estimate, other: Estimate) -> float:
     """Return the one-sided p-value of the hypothesis that one is not above other."""
     by_spread = _build_mixture_of_difference(one, other).compute_probability_below(0.0)
     deviation = max(math.sqrt(one.variance + other.variance), 1e-12)
@@ -287,10 +290,10 @@ def compute_p_value(one: Estimate, other: Estimate) -> float:
     if abs(skewness) < 1e-9:
         return by_spread
     z = (one.value - other.value) / deviation
-    return float(max(by_spread, _compute_skew_tail(z, skewness)))
+    return float(max(by_spread, _compute_gamma_tail_probability(z, skewness)))
 
 
-def _compute_skew_tail(z: float, skewness: float) -> float:
+def _compute_gamma_tail_probability(z: float, skewness: float) -> float:
     """Return the probability above z of a standard gamma variable with a skewness.
 
     This is the Pearson distribution of type 3; a negative skewness mirrors it.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cirm.data.encoded_chunks import (
-    check_some_row_counts,
+    check_some_row_has_weight,
     encode_source_chunks,
     encode_targets,
     find_missing_numbers,
@@ -20,12 +20,12 @@ from cirm.data.encoded_chunks import (
 from cirm.data.open_sources import open_sources_for_model
 from cirm.data.periods import divide_later_sources_into_periods
 from cirm.data.rows import (
+    concatenate_row_weights,
     group_rows_by_environment,
     hash_inputs_and_targets,
-    join_weights,
 )
 from cirm.data.schema import SCHEMA_ROWS
-from cirm.data.sources import Data, Progress, ignore_progress, report_rows
+from cirm.data.sources import Data, Progress, ignore_progress_message, report_rows
 from cirm.data.values import Numbers, convert_values_to_text
 from cirm.environments import Environment, Stage
 from cirm.evaluation.diagnostics import (
@@ -35,18 +35,18 @@ from cirm.evaluation.diagnostics import (
     take_evenly_spaced_examples,
 )
 from cirm.evaluation.groups import ReferenceModel
-from cirm.model.abstention import choose_abstention
-from cirm.model.class_metrics import describe_confusions, score_classes
-from cirm.model.compute import join_predictions, predict_inputs_in_chunks
+from cirm.model.abstention import choose_abstention_threshold
+from cirm.model.class_metrics import compute_class_metrics, describe_confusion_matrix
+from cirm.model.compute import join_predictions_of_chunks, predict_inputs_in_chunks
 from cirm.model.conformal import Calibration, calibrate_model
-from cirm.model.coverage import measure_abstention, measure_coverage
+from cirm.model.coverage import measure_coverage, measure_error_of_answered_rows
 from cirm.model.estimates import count_effective_rows
-from cirm.model.facts import apply_threshold, describe_threshold_of_model
+from cirm.model.facts import apply_threshold, describe_decision_threshold
 from cirm.model.metrics import (
     Predictions,
     assign_confidence_bins,
-    compute_mean,
     compute_metrics,
+    compute_weighted_mean,
 )
 from cirm.model.model import Model
 from cirm.model.threshold import decide_classes
@@ -74,7 +74,7 @@ def evaluate(
     threshold: str = "",
     weight: str = "",
     fill_missing: bool = False,
-    progress: Progress = ignore_progress,
+    progress: Progress = ignore_progress_message,
 ) -> dict[str, Any]:
     """Evaluate a model on data whose targets are known.
 
@@ -132,7 +132,9 @@ def evaluate(
     model = apply_threshold(model, threshold)
     schema = model.schema
     calibration = _calibrate_if_possible(model, level)
-    abstention = None if abstain is None else choose_abstention(model, abstain)
+    abstention = (
+        None if abstain is None else choose_abstention_threshold(model, abstain)
+    )
     predictions: list[Predictions] = []
     targets: list[Tensor] = []
     weights: list[Numbers | None] = []
@@ -147,7 +149,7 @@ def evaluate(
             source, schema, fill_missing, environment, needed
         ):
             column = weight or schema.weight
-            chunk, own_weights = chunk.keep_weighted_rows(column)
+            chunk, own_weights = chunk.select_rows_with_weight(column)
             frame, inputs = chunk.frame, chunk.inputs
             if frame.empty:
                 continue
@@ -168,11 +170,11 @@ def evaluate(
                 text = convert_values_to_text(frame[name]).fillna("")
                 labels[name].append(text.to_numpy(dtype=object))
             report_rows(progress, "predicting", sources, sum(map(len, targets)))
-    check_some_row_counts(len(targets), weight or schema.weight)
+    check_some_row_has_weight(len(targets), weight or schema.weight)
     progress("scoring", 1)
     joined = {name: np.concatenate(parts) for name, parts in labels.items()}
     notes += _warn_of_training_rows(model, kept, torch.cat(targets), joined[""])
-    whole, aims = join_predictions(predictions), torch.cat(targets)
+    whole, aims = join_predictions_of_chunks(predictions), torch.cat(targets)
     places = {
         name: rows.numpy()
         for name, rows in group_rows_by_environment(joined[""]).items()
@@ -183,13 +185,13 @@ def evaluate(
         aims,
         joined,
         list(dict.fromkeys(notes)),
-        join_weights(weights, list(map(len, targets))),
+        concatenate_row_weights(weights, list(map(len, targets))),
     )
     report["coverage"] = calibration and measure_coverage(
         model, whole, aims.numpy(), places, calibration
     )
     if abstention is not None:
-        report["abstention"] = measure_abstention(
+        report["abstention"] = measure_error_of_answered_rows(
             whole, aims.numpy(), places, abstention
         )
     return report
@@ -271,10 +273,10 @@ def _describe_classes(
     classes = model.task.classes
     decided = decide_classes(mean, classes, model.threshold)
     return {
-        "classes": score_classes(mean, decided, targets, classes, weights),
-        "confusion": describe_confusions(decided, targets, classes, weights),
+        "classes": compute_class_metrics(mean, decided, targets, classes, weights),
+        "confusion": describe_confusion_matrix(decided, targets, classes, weights),
         "positive": model.positive,
-        "threshold": describe_threshold_of_model(model),
+        "threshold": describe_decision_threshold(model),
     }
 
 
@@ -313,10 +315,10 @@ def compute_standard_error(
     else:
         values = (mean[:, 0] - targets).double().square()
         # By the delta method; the bound guards against a perfect fit.
-        root = max(compute_mean(values, weights) ** 0.5, 1e-12)
+        root = max(compute_weighted_mean(values, weights) ** 0.5, 1e-12)
         factor = model.schema.target.scale / (2 * root)
-    deviations = values - compute_mean(values, weights)
-    spread = compute_mean(deviations.square(), weights) ** 0.5
+    deviations = values - compute_weighted_mean(values, weights)
+    spread = compute_weighted_mean(deviations.square(), weights) ** 0.5
     return factor * spread / count_effective_rows(values, weights) ** 0.5
 
 

@@ -17,7 +17,7 @@ from cirm.model.compute import predict_inputs_at_once
 from cirm.model.facts import (
     count_column_features,
     describe_adaptation,
-    describe_threshold_of_model,
+    describe_decision_threshold,
 )
 from cirm.model.file import compute_version_key, dump_json
 from cirm.model.model import Model
@@ -78,7 +78,7 @@ def describe_model(model: Model) -> dict[str, Any]:
         "positive": model.positive,
         "class_weight": plan.class_weight,
         "weight_column": schema.weight,
-        "threshold": describe_threshold_of_model(model),
+        "threshold": describe_decision_threshold(model),
         "history": [
             {**asdict(entry), "notes": list(entry.notes)} for entry in model.history
         ],

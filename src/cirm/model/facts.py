@@ -19,8 +19,8 @@ from cirm.model.outputs import ArrayPredictions
 from cirm.model.threshold import (
     HeldOutScores,
     Threshold,
-    choose_threshold,
-    describe_threshold,
+    choose_decision_threshold,
+    describe_threshold_in_words,
 )
 from cirm.tasks import Task
 
@@ -218,15 +218,15 @@ def apply_threshold(model: AnyModel, rule: str) -> AnyModel:
             if model.task.classes
             else "--threshold: a regression has no threshold. Remove the option."
         )
-    chosen = choose_threshold(rule, model.positive, model.held_out_scores)
+    chosen = choose_decision_threshold(rule, model.positive, model.held_out_scores)
     return replace(model, threshold=chosen)
 
 
-def describe_threshold_of_model(model: ModelFacts) -> dict[str, Any] | None:
+def describe_decision_threshold(model: ModelFacts) -> dict[str, Any] | None:
     """Return the threshold in plain values with a sentence; None without one."""
     if model.threshold is None:
         return None
-    sentence = describe_threshold(model.threshold, model.held_out_scores)
+    sentence = describe_threshold_in_words(model.threshold, model.held_out_scores)
     return {**dataclasses.asdict(model.threshold), "sentence": sentence}
 
 

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 import cirm
 from cirm.data.base import summarise_error
-from cirm.data.open_sources import check_encoder_of_schema
+from cirm.data.open_sources import check_encoder_matches_schema
 from cirm.data.schema import Schema
 from cirm.learners.base import Learner
 from cirm.memory import list_state_tensors
@@ -43,7 +43,7 @@ from cirm.model.container import (
     MOST_HEADER,
     REMEDY,
     VERSION,
-    check_description_matches,
+    check_description_digest,
     hash_description,
     parse_file_description,
     read_checked_description,
@@ -118,13 +118,15 @@ def encode_model_file(model: Model, key: bytes = b"") -> bytes:
     from cirm.model.description import parse_description
 
     get_state_type(model.learner)  # without it, the file could not be read
-    if _has_nan(model):  # `load` would refuse it, and the last good file would be gone
+    if _has_state_with_nan(
+        model
+    ):  # `load` would refuse it, and the last good file would be gone
         raise ValueError(
             "The model cannot be saved, because some of its parameters are NaN or "
             "infinite. Check the data of the last training for very large values, or "
             "fit with a smaller learning rate (`cirm fit --set rate=...`)."
         )
-    data = _model_to_dict(model)
+    data = _convert_model_to_dict(model)
     try:
         description = dump_json(data)
         parse_description(json.loads(description))  # as `load` will
@@ -142,7 +144,7 @@ def encode_model_file(model: Model, key: bytes = b"") -> bytes:
         DIGEST_TENSOR: _compute_description_digest(description),
     }
     for index, version in enumerate(model.earlier):
-        tensors[f"{EARLIER}{index}"] = _bytes_to_tensor(version)
+        tensors[f"{EARLIER}{index}"] = _convert_bytes_to_tensor(version)
     content = dump_tensors(tensors, metadata)
     if struct.unpack("<Q", content[:8])[0] > MOST_HEADER:
         raise ValueError(
@@ -154,10 +156,10 @@ def encode_model_file(model: Model, key: bytes = b"") -> bytes:
 
 def _compute_description_digest(description: str) -> Tensor:
     """Return the digest of a description as a tensor, [1, 32]."""
-    return _bytes_to_tensor(hashlib.sha256(description.encode()).digest())
+    return _convert_bytes_to_tensor(hashlib.sha256(description.encode()).digest())
 
 
-def _bytes_to_tensor(content: bytes) -> Tensor:
+def _convert_bytes_to_tensor(content: bytes) -> Tensor:
     """Return bytes as a tensor, [1, bytes]."""
     return torch.frombuffer(bytearray(content), dtype=torch.uint8)[None]
 
@@ -213,7 +215,7 @@ def load(
     content = read_file_content(path, where)
     model = decode_model_file(content, where, network, learner, key)
     if encoder is not None:
-        check_encoder_of_schema(model.schema, encoder)
+        check_encoder_matches_schema(model.schema, encoder)
     return model.to(device)
 
 
@@ -231,7 +233,7 @@ def decode_model_file(
         data = parse_file_description(text, version)
         binding = tensors.pop(DIGEST_TENSOR, None)
         digest = None if binding is None else binding.numpy().tobytes()
-        check_description_matches(text, digest, version)
+        check_description_digest(text, digest, version)
         earlier = _pop_earlier_versions(tensors)
         model = _build_model(data, tensors, network, learner)
         _check_model_can_predict(model)
@@ -268,10 +270,10 @@ def _pop_earlier_versions(tensors: dict[str, Tensor]) -> tuple[bytes, ...]:
 
 def compute_version_key(model: Model) -> str:
     """Return the name of a model as a version; files of it have the same."""
-    return hash_description(dump_json(_model_to_dict(model)))
+    return hash_description(dump_json(_convert_model_to_dict(model)))
 
 
-def _model_to_dict(model: Model) -> dict[str, Any]:
+def _convert_model_to_dict(model: Model) -> dict[str, Any]:
     """Return everything but the tensors, for `dump_json`."""
     description = {
         "cirm": cirm.__version__,
@@ -334,13 +336,13 @@ def _check_memory_of_predictions(learner: Learner[Any], schema: Schema) -> None:
         )
 
 
-def _has_nan(model: Model) -> bool:
+def _has_state_with_nan(model: Model) -> bool:
     return any(tensor.isnan().any() for tensor in list_state_tensors(model.state))
 
 
 def _check_model_can_predict(model: Model) -> None:
     """Raise an error unless the model has numbers, and can make one prediction."""
-    if _has_nan(model):
+    if _has_state_with_nan(model):
         raise ValueError(
             f"the file is damaged: its tensors contain NaN values. {REMEDY}"
         )

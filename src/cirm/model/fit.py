@@ -22,7 +22,7 @@ from cirm.data.rows import (
 )
 from cirm.data.schema import SCHEMA_ROWS, TaskName
 from cirm.data.schema_inference import ReadOptions, infer_schema
-from cirm.data.sources import Data, Progress, ignore_progress
+from cirm.data.sources import Data, Progress, ignore_progress_message
 from cirm.early_stopping import EarlyStoppingDescent
 from cirm.environments import Stage, Stream
 from cirm.learners import DEFAULT_LEARNER
@@ -48,7 +48,7 @@ from cirm.model.model import (
 )
 from cirm.model.rare_classes import (
     ClassWeight,
-    check_threshold,
+    check_threshold_rule,
     choose_class_weights,
     choose_positive_class,
     get_threshold_rule,
@@ -56,7 +56,10 @@ from cirm.model.rare_classes import (
     warn_of_constant_predictions,
     weight_examples_of_stage,
 )
-from cirm.model.stage_scores import measure_after_adapting, predict_rows_to_score
+from cirm.model.stage_scores import (
+    measure_nonconformity_after_adapting,
+    predict_rows_to_score,
+)
 from cirm.model.verdict import warn_of_drop_on_arrival
 from cirm.model.versions import keep_version
 from cirm.model.warnings import (
@@ -104,7 +107,7 @@ def fit(
     channels: int = 3,
     encoder: EncoderLike = None,
     texts: Sequence[str] = (),
-    progress: Progress = ignore_progress,
+    progress: Progress = ignore_progress_message,
 ) -> Model:
     """Fit a new model to one or more environments.
 
@@ -251,7 +254,7 @@ def fit(
         history=(),
         created=format_current_time(),
     ).to(device)
-    check_threshold(model, threshold)
+    check_threshold_rule(model, threshold)
     return _train_stages(model, rows, order, notes, progress, threshold)
 
 
@@ -269,7 +272,7 @@ def update(
     keep: int = 0,
     weight: str = "",
     threshold: str = "",
-    progress: Progress = ignore_progress,
+    progress: Progress = ignore_progress_message,
 ) -> Model:
     """Continue training with new environments, without the data of earlier ones.
 
@@ -333,7 +336,7 @@ def update(
         time,
         every,
     )
-    check_threshold(model, threshold)
+    check_threshold_rule(model, threshold)
     rows = read_rows(
         sources,
         model.schema,
@@ -407,11 +410,8 @@ def _train_stage(
         for part in (0, 1)
     )
     stage = weight_examples_of_stage(model, stage)
-    before = {
-        n: predict_rows_to_score(model, rows, rows.rows[n])
-        for n in names
-        if model.history
-    }
+    later = names if model.history else []
+    before = {n: predict_rows_to_score(model, rows, rows.rows[n]) for n in later}
     arrivals = {
         n: collect_score_statistics(model, scored.predictions.mean, *scored[1:])
         for n, scored in before.items()
@@ -423,7 +423,10 @@ def _train_stage(
     learner = model.learner
     if model.plan.adaptive_epochs:
         learner = learner.adjust_epochs_to_data(stage)
-    adapted = {n: measure_after_adapting(model, rows, rows.rows[n]) for n in before}
+    adapted = {
+        n: measure_nonconformity_after_adapting(model, rows, rows.rows[n])
+        for n in before
+    }
     start = time.perf_counter()
     state, epochs = _observe_stage(learner, model.state, stage, source, progress)
     seconds = round(time.perf_counter() - start, 3)

@@ -48,12 +48,12 @@ def compute_metrics(
         return _score_probabilities(model, predictions.mean, targets, weights)
     scale = model.schema.target.scale
     residuals = (predictions.mean[:, 0] - targets).double()
-    deviations = targets - compute_mean(targets.double(), weights)
-    error = compute_mean(residuals.square(), weights)
-    variance = compute_mean(deviations.square(), weights)
+    deviations = targets - compute_weighted_mean(targets.double(), weights)
+    error = compute_weighted_mean(residuals.square(), weights)
+    variance = compute_weighted_mean(deviations.square(), weights)
     metrics = {
         "rmse": scale * error**0.5,
-        "mae": scale * compute_mean(residuals.abs(), weights),
+        "mae": scale * compute_weighted_mean(residuals.abs(), weights),
     }
     if variance > 0:
         metrics["r2"] = 1 - error / variance
@@ -67,10 +67,10 @@ def _score_probabilities(
     decided = decide_classes(mean, classes, model.threshold)
     chosen = mean.double().gather(1, targets[:, None])[:, 0]
     metrics = {
-        "accuracy": 100 * compute_mean((decided == targets).double(), weights),
+        "accuracy": 100 * compute_weighted_mean((decided == targets).double(), weights),
         "calibration_error": compute_expected_calibration_error(mean, targets, weights),
         # Clamped, so that one confident mistake does not make the mean infinite.
-        "log_loss": compute_mean(-chosen.clamp(min=1e-12).log(), weights),
+        "log_loss": compute_weighted_mean(-chosen.clamp(min=1e-12).log(), weights),
     }
     if len(targets.unique()) < 2:
         return metrics
@@ -84,7 +84,7 @@ def _score_probabilities(
     return metrics
 
 
-def compute_mean(values: Tensor, weights: Tensor | None = None) -> float:
+def compute_weighted_mean(values: Tensor, weights: Tensor | None = None) -> float:
     """Return the mean of values [n], with weights [n]."""
     if weights is None:
         return float(values.mean())

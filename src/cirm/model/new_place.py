@@ -22,14 +22,14 @@ USUAL_SPREAD = 0.5  # of logarithms and log odds: a factor of 1.6 between places
 NODES = 15  # of a Gauss-Hermite rule, exact for polynomials of degree 29
 
 
-class NewPlaceDistribution(NamedTuple):
+class NewPlacePredictiveDistribution(NamedTuple):
     """The distribution of a quantity at a new place: a mixture of normal ones, [s]."""
 
     means: Numbers
     deviations: Numbers
     weights: Numbers
 
-    def cumulative_probability(self, points: Numbers) -> Numbers:
+    def compute_cumulative_probability(self, points: Numbers) -> Numbers:
         """Return the probability that the quantity is at most each of points [n]."""
         from scipy import special
 
@@ -45,7 +45,9 @@ class NewPlaceDistribution(NamedTuple):
         return float(means @ self.weights)
 
 
-def predict_new_place(values: Numbers, variances: Numbers) -> NewPlaceDistribution:
+def predict_quantity_at_new_place(
+    values: Numbers, variances: Numbers
+) -> NewPlacePredictiveDistribution:
     """Predict a quantity for a new place.
 
     Args:
@@ -58,8 +60,9 @@ def predict_new_place(values: Numbers, variances: Numbers) -> NewPlaceDistributi
 
     Example:
         >>> import numpy as np
-        >>> new = predict_new_place(np.array([1.0, 3.0]), np.array([0.1, 0.1]))
-        >>> float(new.cumulative_probability(np.array([2.0]))[0].round(3))
+        >>> means, variances = np.array([1.0, 3.0]), np.array([0.1, 0.1])
+        >>> new = predict_quantity_at_new_place(means, variances)
+        >>> float(new.compute_cumulative_probability(np.array([2.0]))[0].round(3))
         0.5
     """
     precisions = 1 / (variances[:, None] + SPREADS**2)
@@ -70,6 +73,6 @@ def predict_new_place(values: Numbers, variances: Numbers) -> NewPlaceDistributi
     # The grid is even in the logarithm, hence the last term.
     evidence += np.log(SPREADS) - 0.5 * (SPREADS / USUAL_SPREAD) ** 2
     weights = np.exp(evidence - evidence.max())
-    return NewPlaceDistribution(
+    return NewPlacePredictiveDistribution(
         means, np.sqrt(1 / total + SPREADS**2), weights / weights.sum()
     )

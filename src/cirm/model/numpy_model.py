@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from cirm.model.container import (
     DIGEST_TENSOR,
     EARLIER,
-    check_description_matches,
+    check_description_digest,
     parse_file_description,
     read_checked_description,
     read_file_content,
 )
 from cirm.model.facts import ModelFacts
-from cirm.model.numpy_predict import Predictor, build_predictor, predict_by_numpy
+from cirm.model.numpy_predict import Predictor, build_numpy_predictor, predict_by_numpy
 from cirm.model.outputs import ArrayPredictions
 
 
@@ -63,7 +63,7 @@ def load_numpy_model(path: str | Path, key: bytes = b"") -> NumpyModel | None:
         model = _build_numpy_model(content, text, version)
     except (ValueError, KeyError, IndexError, TypeError, AttributeError):
         return None  # `load` says what is wrong
-    return model if model is not None and _can_predict(model) else None
+    return model if model is not None and _can_model_predict(model) else None
 
 
 def _build_numpy_model(content: bytes, text: str, version: int) -> NumpyModel | None:
@@ -75,7 +75,7 @@ def _build_numpy_model(content: bytes, text: str, version: int) -> NumpyModel | 
     arrays = load_arrays(content)
     binding = arrays.pop(DIGEST_TENSOR, None)
     digest = None if binding is None else binding.tobytes()
-    check_description_matches(text, digest, version)
+    check_description_digest(text, digest, version)
     if any(not name.startswith(("state.", EARLIER)) for name in arrays):
         return None
     state = {
@@ -86,12 +86,12 @@ def _build_numpy_model(content: bytes, text: str, version: int) -> NumpyModel | 
     floats = [array for array in state.values() if array.dtype.kind == "f"]
     if any(np.isnan(array).any() for array in floats):
         return None
-    predictor = build_predictor(data.plan, state)
+    predictor = build_numpy_predictor(data.plan, state)
     facts = {name: value for name, value in vars(data).items() if name != "cirm"}
     return NumpyModel(predictor=predictor, **facts) if predictor else None
 
 
-def _can_predict(model: NumpyModel) -> bool:
+def _can_model_predict(model: NumpyModel) -> bool:
     """Return whether the model makes a finite prediction of the right shape."""
     inputs = np.zeros((1, *model.schema.treatment.shape), np.float32)
     try:

@@ -1,7 +1,7 @@
 """Predictions computed by NumPy: fully connected networks, and `steady` on tables.
 
 NumPy starts in a tenth of torch's time, and computes these few operations as fast.
-`build_predictor` returns None for anything else, which is left to torch.
+`build_numpy_predictor` returns None for anything else, which is left to torch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cirm.learners import NETWORK_LEARNERS
 from cirm.model.facts import TrainingPlan
-from cirm.model.outputs import Array, ArrayPredictions, summarise_outputs
+from cirm.model.outputs import Array, ArrayPredictions, compute_prediction_mean_and_std
 
 ROWS_AT_ONCE = 2048  # rows predicted at once, so that the layers stay in the cache
 MOST_THREADS = 4  # more would wait for one another and for reading the files
@@ -118,7 +118,9 @@ class ColumnsPredictor(NamedTuple):
         return np.moveaxis(flat.reshape(-1, self.outputs, len(rows)), 1, 2)
 
 
-def build_predictor(plan: TrainingPlan, state: Mapping[str, Array]) -> Predictor | None:
+def build_numpy_predictor(
+    plan: TrainingPlan, state: Mapping[str, Array]
+) -> Predictor | None:
     """Return what predicts by the state of a plan; None if that takes torch."""
     if plan.network["kind"] == "mlp" and plan.learner in NETWORK_LEARNERS:
         return _build_network_predictor(plan, state["params"])
@@ -212,7 +214,7 @@ def predict_by_numpy(
 
     def predict_part(start: int) -> ArrayPredictions:
         outputs = predictor.compute_outputs(rows[start : start + ROWS_AT_ONCE])
-        return summarise_outputs(outputs, classes, shifts)
+        return compute_prediction_mean_and_std(outputs, classes, shifts)
 
     threads = min(count_available_threads(), len(starts))
     if threads < 2:

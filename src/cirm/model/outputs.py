@@ -21,7 +21,7 @@ class ArrayPredictions(NamedTuple):
     std: Array
 
 
-def summarise_outputs(
+def compute_prediction_mean_and_std(
     outputs: Array, classes: int, shifts: Array | None = None
 ) -> ArrayPredictions:
     """Return the mean prediction and its standard deviation over samples.

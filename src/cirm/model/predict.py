@@ -14,9 +14,15 @@ from cirm.data.encoded_chunks import (
     prefetch_items,
 )
 from cirm.data.open_sources import open_sources_for_model
-from cirm.data.sources import Data, Progress, Source, ignore_progress, report_rows
+from cirm.data.sources import (
+    Data,
+    Progress,
+    Source,
+    ignore_progress_message,
+    report_rows,
+)
 from cirm.data.values import Flags
-from cirm.model.abstention import Abstention, choose_abstention
+from cirm.model.abstention import Abstention, choose_abstention_threshold
 from cirm.model.conformal import Calibration, calibrate_model
 from cirm.model.facts import ModelFacts, apply_threshold
 from cirm.model.outputs import ArrayPredictions
@@ -38,7 +44,7 @@ def predict(
     abstain: float | None = None,
     threshold: str = "",
     fill_missing: bool = False,
-    progress: Progress = ignore_progress,
+    progress: Progress = ignore_progress_message,
 ) -> pd.DataFrame:
     """Predict the target of every row.
 
@@ -115,7 +121,7 @@ def predict_chunks(
     keep: Sequence[str] = (),
     probabilities: bool = False,
     fill_missing: bool = False,
-    progress: Progress = ignore_progress,
+    progress: Progress = ignore_progress_message,
     notes: list[str] | None = None,
     *,
     sets: bool = False,
@@ -127,7 +133,9 @@ def predict_chunks(
     report_rows(progress, "predicting", [source], done)
     is_calibrated = sets or not model.task.classes
     calibration = calibrate_model(model, level) if is_calibrated else None
-    abstention = None if abstain is None else choose_abstention(model, abstain)
+    abstention = (
+        None if abstain is None else choose_abstention_threshold(model, abstain)
+    )
     chunks = encode_source_chunks(source, model.schema, fill_missing, needed=keep)
     for frame, inputs, _, changes in prefetch_items(chunks):
         if not done and notes is not None:

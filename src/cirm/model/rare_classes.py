@@ -19,7 +19,11 @@ from cirm.model.compute import predict_rows
 from cirm.model.facts import apply_threshold
 from cirm.model.metrics import Predictions
 from cirm.model.model import Model
-from cirm.model.threshold import HeldOutScores, parse_threshold_rule, summarise_scores
+from cirm.model.threshold import (
+    HeldOutScores,
+    parse_threshold_rule,
+    summarise_held_out_scores,
+)
 from cirm.model.verdict import describe_constant_predictions
 
 MOST_REPEATED = 2_000_000  # rows after repeating them by weight, of an environment
@@ -145,7 +149,7 @@ def repeat_examples_by_weight(environment: Environment) -> Environment:
     return replace(environment.subset(rows[None]), weights=None)
 
 
-def check_threshold(model: Model, rule: str) -> None:
+def check_threshold_rule(model: Model, rule: str) -> None:
     """Raise an error before training if a rule cannot apply to a model."""
     if rule:
         parse_threshold_rule(rule)
@@ -193,7 +197,7 @@ def _join_held_out_scores(
     targets = torch.cat([one.targets for one in held_out])
     weights = [one.weights for one in held_out if one.weights is not None]
     mass = torch.cat(weights) if weights else None
-    return summarise_scores(means, targets == index, mass)
+    return summarise_held_out_scores(means, targets == index, mass)
 
 
 def warn_of_constant_predictions(

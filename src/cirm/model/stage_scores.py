@@ -31,7 +31,7 @@ def predict_rows_to_score(
     return ScoredRows(predictions, rows.targets[indices], rows.take_weights(indices))
 
 
-def measure_after_adapting(
+def measure_nonconformity_after_adapting(
     model: Model, rows: EncodedRows, indices: Tensor
 ) -> Nonconformity | None:
     """Measure predictions after adapting to the rows, as if targets were unknown."""

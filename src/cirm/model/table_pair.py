@@ -20,7 +20,7 @@ from cirm.data.schema_inference import (
     infer_target_encoding,
 )
 from cirm.data.sources import Data, Progress, Source, report_rows
-from cirm.data.values import convert_values_to_text, is_missing
+from cirm.data.values import convert_values_to_text, find_missing_values
 from cirm.environments import Task
 from cirm.model.model import Model
 
@@ -70,10 +70,12 @@ def read_table_pair(
     target = target or sources[0].target
     numbers = guess_numeric_columns(sources[0], {target, *options.categories})
     notes: list[str] = []
-    frames = [_read_frame(source, numbers, notes, progress) for source in sources]
+    frames = [
+        _read_rows_to_compare(source, numbers, notes, progress) for source in sources
+    ]
     if options.target:
         check_columns_present(frames[0], [target], sources[0].where)
-    encoding = _choose_encoding(frames, target, options, model, notes)
+    encoding = _choose_column_encoding(frames, target, options, model, notes)
     target = target if _has_targets(frames, target, notes) else ""
     targets, task = None, None
     if target:
@@ -84,7 +86,7 @@ def read_table_pair(
         targets, task = _encode_targets(frames, target, options, model)
     columns = [column.name for column in encoding.columns]
     columns += [target] if target else []
-    shared = _measure_shared_rows([frame[columns] for frame in frames])
+    shared = _measure_share_of_common_rows([frame[columns] for frame in frames])
     if MANY_SHARED <= shared < 1:
         text = (
             f"{100 * shared:.0f} % of the rows of {names[1]} are also in {names[0]}, "
@@ -109,7 +111,7 @@ def _open_table(data: Data) -> Source:
     return sources[0]
 
 
-def _read_frame(
+def _read_rows_to_compare(
     source: Source, numbers: Sequence[str], notes: list[str], progress: Progress
 ) -> pd.DataFrame:
     reservoir = RowReservoir(SCHEMA_ROWS)
@@ -128,7 +130,7 @@ def _read_frame(
 def _has_targets(frames: Sequence[pd.DataFrame], target: str, notes: list[str]) -> bool:
     """Return whether both tables have targets that vary; otherwise add a note."""
     if all(target in frame.columns for frame in frames):
-        if not _is_constant(frames, target):
+        if not _is_target_constant(frames, target):
             return True
         notes.append(
             f"the target {target!r} is the same in all rows, so the meaning of "
@@ -164,15 +166,15 @@ def _encode_targets(
     return (encoded[:count], encoded[count:]), task
 
 
-def _is_constant(frames: Sequence[pd.DataFrame], target: str) -> bool:
+def _is_target_constant(frames: Sequence[pd.DataFrame], target: str) -> bool:
     values = pd.concat([frame[target] for frame in frames])
-    return convert_values_to_text(values[~is_missing(values)]).nunique() == 1
+    return convert_values_to_text(values[~find_missing_values(values)]).nunique() == 1
 
 
 def _drop_missing_targets(
     frame: pd.DataFrame, name: str, target: str, notes: list[str]
 ) -> pd.DataFrame:
-    gaps = is_missing(frame[target])
+    gaps = find_missing_values(frame[target])
     if gaps.all():
         raise ValueError(
             f"table {name!r}: the target column {target!r} is empty in every row. Fill "
@@ -183,7 +185,7 @@ def _drop_missing_targets(
     return frame[~gaps]
 
 
-def _choose_encoding(
+def _choose_column_encoding(
     frames: Sequence[pd.DataFrame],
     target: str,
     options: ReadOptions,
@@ -207,13 +209,13 @@ def _choose_encoding(
         others |= {schema.environment, *schema.ids, *schema.ignored}
         columns = [c for c in schema.treatment.encoding.columns if c.name in shared]
         used = [column for column in columns if column.name not in others]
-        return _require_columns(TableEncoding(tuple(used)))
+        return _require_shared_columns(TableEncoding(tuple(used)))
     inputs = frames[0][[name for name in shared if name not in others]]
     kept = [name for name in options.categories if name in inputs.columns]
-    return _require_columns(TableEncoding.fit(inputs, kept))
+    return _require_shared_columns(TableEncoding.fit(inputs, kept))
 
 
-def _require_columns(encoding: TableEncoding) -> TableEncoding:
+def _require_shared_columns(encoding: TableEncoding) -> TableEncoding:
     if not encoding.features:
         raise ValueError(
             "There is nothing to compare: no column is in both tables and has "
@@ -223,7 +225,7 @@ def _require_columns(encoding: TableEncoding) -> TableEncoding:
     return encoding
 
 
-def _measure_shared_rows(frames: Sequence[pd.DataFrame]) -> float:
+def _measure_share_of_common_rows(frames: Sequence[pd.DataFrame]) -> float:
     """Return the share of the second table's rows that are in the first.
 
     It is 1 only if both have the same rows, in whatever order.

@@ -97,7 +97,7 @@ def parse_threshold_rule(text: str) -> ThresholdRule:
     return ThresholdRule(name, first, second)
 
 
-def summarise_scores(
+def summarise_held_out_scores(
     probabilities: Tensor, is_positive: Tensor, weights: Tensor | None = None
 ) -> HeldOutScores:
     """Return the scores of held-out rows from their probabilities [n]."""
@@ -105,12 +105,12 @@ def summarise_scores(
     for chosen in (is_positive, ~is_positive):
         own = probabilities[chosen].double().numpy()
         mass = np.ones(len(own)) if weights is None else weights[chosen].numpy()
-        parts.append((float(mass.sum()), _compute_quantiles(own, mass)))
+        parts.append((float(mass.sum()), _compute_probability_quantiles(own, mass)))
     (count, positives), (rest, others) = parts
     return HeldOutScores((count, rest), positives, others)
 
 
-def _compute_quantiles(
+def _compute_probability_quantiles(
     values: NDArray[np.float64], mass: NDArray[np.float64]
 ) -> tuple[float, ...]:
     """Return the values in order, or evenly spaced quantiles if weighted or many."""
@@ -123,7 +123,7 @@ def _compute_quantiles(
     return tuple(float(f"{value:.6g}") for value in values)
 
 
-def choose_threshold(
+def choose_decision_threshold(
     text: str, positive: str, scores: HeldOutScores | None
 ) -> Threshold:
     """Return the threshold that a rule, as the user wrote it, gives."""
@@ -180,7 +180,9 @@ def _compute_recall_at_thresholds(
     return cuts, at_least[0], at_least[1]
 
 
-def describe_threshold(threshold: Threshold, scores: HeldOutScores | None) -> str:
+def describe_threshold_in_words(
+    threshold: Threshold, scores: HeldOutScores | None
+) -> str:
     """Return a sentence about a threshold and what it gives on held-out rows."""
     text = (
         f"Predicts {threshold.positive!r} if its probability is {threshold.value:.4g} "
@@ -193,16 +195,16 @@ def describe_threshold(threshold: Threshold, scores: HeldOutScores | None) -> st
         for part in (scores.positives, scores.others)
     )
     found, false = recall * scores.rows[0], alarms * scores.rows[1]
-    parts = [_describe_rate("recall", found, scores.rows[0])]
+    parts = [_format_rate_with_interval("recall", found, scores.rows[0])]
     if found + false > 0:
-        parts.append(_describe_rate("precision", found, found + false))
+        parts.append(_format_rate_with_interval("precision", found, found + false))
     return (
         f"{text}; on {sum(scores.rows):,.0f} held-out rows, {scores.rows[0]:,.0f} of "
         f"them {threshold.positive!r}: {', '.join(parts)})."
     )
 
 
-def _describe_rate(name: str, count: float, rows: float) -> str:
+def _format_rate_with_interval(name: str, count: float, rows: float) -> str:
     low, high = (100 * end for end in compute_wilson_interval(count, rows))
     rate = 100 * count / rows
     return f"{name} {rate:.0f} % (95 % interval {low:.0f} to {high:.0f})"

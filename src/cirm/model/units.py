@@ -95,9 +95,9 @@ def detect_unit_changes(
         columns: Columns of numbers as the first environment defines them.
         quartiles: Their lower quartile, median and upper quartile now, [columns, 3].
     """
-    first = np.array([_get_first_quartiles(column) for column in columns]).reshape(
-        -1, 3
-    )
+    first = np.array(
+        [_get_quartiles_of_first_environment(column) for column in columns]
+    ).reshape(-1, 3)
     varies = (first[:, 2] > first[:, 0]) & (quartiles[:, 2] > quartiles[:, 0])
     columns = [
         column for column, is_judged in zip(columns, varies, strict=True) if is_judged
@@ -112,10 +112,12 @@ def detect_unit_changes(
     conversions = list_unit_conversions()
     with np.errstate(over="ignore", invalid="ignore"):  # NaN is no reason for a doubt
         scores = [
-            _score_quartile_change(first, (now - offset) / factor, widths)
+            _compute_quartile_change_likelihood(first, (now - offset) / factor, widths)
             for factor, offset, _ in conversions
         ]
-        gains = np.array(scores) - _score_quartile_change(first, now, widths)
+        gains = np.array(scores) - _compute_quartile_change_likelihood(
+            first, now, widths
+        )
     changes = []
     for position, column in enumerate(columns):
         best = int(gains[:, position].argmax())
@@ -130,7 +132,9 @@ def detect_unit_changes(
     return changes
 
 
-def _get_first_quartiles(column: ColumnEncoding) -> tuple[float, float, float]:
+def _get_quartiles_of_first_environment(
+    column: ColumnEncoding,
+) -> tuple[float, float, float]:
     """Return quartiles of the first environment; old files have only the scale."""
     if column.quartiles:
         return column.quartiles[0], column.fill, column.quartiles[1]
@@ -159,7 +163,7 @@ def _measure_change_of_other_columns(
     return np.clip(np.mean(medians, axis=0), least, most)
 
 
-def _score_quartile_change(
+def _compute_quartile_change_likelihood(
     first: Numbers, now: Numbers, widths: tuple[Numbers, Numbers]
 ) -> Numbers:
     """Return the log likelihood of a change, [c], under Cauchy distributions.

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from cirm.intervals import compute_logit_interval
-from cirm.model.class_metrics import find_constant_class
+from cirm.model.class_metrics import find_always_predicted_class
 from cirm.model.comparison import Measured, ScoreComparison, compare_scores
 from cirm.model.estimates import compute_hanley_mcneil_variance
 from cirm.model.facts import HistoryEntry
@@ -64,22 +64,24 @@ def judge_predictions(
         model has given up since, if these explain a fall.
     """
     positives = float((targets == 1).double().mean()) if model.task.classes else 0.0
-    expected = collect_expectation(model, positives)
+    expected = collect_expected_scores(model, positives)
     constant = describe_constant_predictions(model, mean, targets)
     constant = capitalise(constant)
     if not expected.past:
         text = "The model file contains no scores to compare with."
-        return _refuse_to_compare(f"{constant}{text}")
+        return _build_verdict_without_comparison(f"{constant}{text}")
     if len(targets) < FEWEST_COMPARED:
         text = f"Too few rows to compare with the scores {expected.where}."
-        return _refuse_to_compare(f"{constant}{text}")
+        return _build_verdict_without_comparison(f"{constant}{text}")
     found = compare_scores(model, mean, targets, expected.past, weights)
     arrivals = []
     if any(one.is_worse for one in found):
         arrivals = _list_arrivals_without_dropped_columns(model)
     start = ""
     if arrivals:
-        past = [_restore_accuracy(one["accuracy"], one["rows"]) for one in arrivals]
+        past = [
+            _build_accuracy_counts(one["accuracy"], one["rows"]) for one in arrivals
+        ]
         (accuracy, *_) = compare_scores(model, mean, targets, past, weights)
         if accuracy.is_worse:
             arrivals = []
@@ -88,7 +90,7 @@ def judge_predictions(
             without = {"accuracy": f" without {names}"}
             without[""] = f", when the model still relied on {names}"
             expected = expected._replace(how=without)
-            found = [accuracy, *_except_explained_falls(found)]
+            found = [accuracy, *_exempt_explained_score_drops(found)]
             start = (
                 f"As accurate as expected without {names}, which the model no longer "
                 "relies on. "
@@ -102,7 +104,7 @@ def judge_predictions(
     }
 
 
-def _refuse_to_compare(verdict: str) -> dict[str, Any]:
+def _build_verdict_without_comparison(verdict: str) -> dict[str, Any]:
     return {"verdict": verdict, "comparisons": [], "arrivals_without_columns": []}
 
 
@@ -125,7 +127,7 @@ def describe_constant_predictions(
     if not classes:
         return ""
     decided = decide_classes(mean, classes, model.threshold)
-    constant = find_constant_class(decided, targets)
+    constant = find_always_predicted_class(decided, targets)
     if constant is None:
         return ""
     others = decided[targets != constant]
@@ -186,12 +188,11 @@ def write_verdict(
         text = start or text
     first = (worse or comparisons)[0]
     line = first.describe_result(expected.describe_where_measured(first.score))
-    return (
-        f"{text}{capitalise(line)}{_describe_spread(comparisons[0])}{expected.caution}"
-    )
+    spread = _describe_spread_between_places(comparisons[0])
+    return f"{text}{capitalise(line)}{spread}{expected.caution}"
 
 
-def _describe_spread(comparison: ScoreComparison) -> str:
+def _describe_spread_between_places(comparison: ScoreComparison) -> str:
     """Return how much places may differ in a score, if several arrivals show it."""
     if comparison.spread <= 0 or comparison.score not in ("accuracy", "rmse"):
         return ""
@@ -227,11 +228,13 @@ def _list_arrivals_without_dropped_columns(model: Model) -> list[dict[str, Any]]
     ]
 
 
-def _restore_accuracy(percent: float, rows: float) -> Measured:
+def _build_accuracy_counts(percent: float, rows: float) -> Measured:
     return {"accuracy": {"correct": percent / 100 * rows, "rows": float(rows)}}
 
 
-def _except_explained_falls(found: Sequence[ScoreComparison]) -> list[ScoreComparison]:
+def _exempt_explained_score_drops(
+    found: Sequence[ScoreComparison],
+) -> list[ScoreComparison]:
     """Judge no fall of scores that had the help of columns given up since.
 
     Calibration does not need their help, so it is judged nevertheless.
@@ -253,7 +256,9 @@ def warn_of_drop_on_arrival(
     if not last or len(targets) < FEWEST_COMPARED:
         return []
     positives = float((targets == 1).double().mean()) if model.task.classes else 0.0
-    past = [_restore_scores(model, entry, False, positives) for entry in last]
+    past = [
+        _restore_scores_from_metrics(model, entry, False, positives) for entry in last
+    ]
     where = f"on held-out rows of {_join_entry_names(last)}"
     return [
         f"before the model learned from {name!r}: {one.describe_result(where)}. This "
@@ -264,29 +269,31 @@ def warn_of_drop_on_arrival(
     ]
 
 
-def collect_expectation(model: Model, positives: float) -> ExpectedScores:
+def collect_expected_scores(model: Model, positives: float) -> ExpectedScores:
     """Return the scores on arrival at new places, or else those of held-out rows."""
     arrivals = [entry for entry in model.history if entry.metrics_before]
     if not arrivals:
         entries = [entry for entry in model.history if entry.metrics_after]
-        past = [_restore_scores(model, e, False, positives) for e in entries]
+        past = [
+            _restore_scores_from_metrics(model, e, False, positives) for e in entries
+        ]
         where = f"on held-out rows of {_join_entry_names(entries)}"
-        past, caution = _drop_other_thresholds(model, entries, past)
+        past, caution = _drop_scores_at_other_thresholds(model, entries, past)
         caution += (
             ". The model stores no scores on arrival at a new place, and those on "
             "held-out rows of known places are too optimistic"
         )
         return ExpectedScores(past, where, caution=caution)
     past = [
-        entry.arrival or _restore_scores(model, entry, True, positives)
+        entry.arrival or _restore_scores_from_metrics(model, entry, True, positives)
         for entry in arrivals
     ]
-    past, caution = _drop_other_thresholds(model, arrivals, past)
+    past, caution = _drop_scores_at_other_thresholds(model, arrivals, past)
     where = f"on arrival at {_join_entry_names(arrivals)}"
     how = {}
     if model.adaptation is not None:
         how = {"": " without adapting"}
-        past, is_known = _replace_accuracies(model, arrivals, past)
+        past, is_known = _replace_by_adapted_accuracies(model, arrivals, past)
         if is_known:
             how["accuracy"] = " with adapting"
     if len(past) == 1:
@@ -297,7 +304,7 @@ def collect_expectation(model: Model, positives: float) -> ExpectedScores:
     return ExpectedScores(past, where, how, caution)
 
 
-def _drop_other_thresholds(
+def _drop_scores_at_other_thresholds(
     model: Model, entries: Sequence[HistoryEntry], past: Sequence[Measured]
 ) -> tuple[list[Measured], str]:
     """Drop accuracies and recalls that were measured with another threshold."""
@@ -315,7 +322,7 @@ def _drop_other_thresholds(
     return kept, text
 
 
-def _restore_scores(
+def _restore_scores_from_metrics(
     model: Model, entry: HistoryEntry, is_arrival: bool, positives: float
 ) -> Measured:
     """Return the scores of an entry that holds only metrics, with usual variances."""
@@ -334,7 +341,7 @@ def _restore_scores(
     return scores
 
 
-def _replace_accuracies(
+def _replace_by_adapted_accuracies(
     model: Model, arrivals: Sequence[HistoryEntry], past: Sequence[Measured]
 ) -> tuple[list[Measured], bool]:
     """Replace accuracies by those that adapting would have given, where known."""
@@ -344,7 +351,7 @@ def _replace_accuracies(
     if not model.task.classes or not all(index in names for index in indices):
         return list(past), False
     return [
-        {**one, **_restore_accuracy(names[index], entry.rows)}
+        {**one, **_build_accuracy_counts(names[index], entry.rows)}
         for one, index, entry in zip(past, indices, arrivals, strict=True)
     ], True
 

@@ -123,7 +123,11 @@ def rollback(model: Model, to: str = "") -> Model:
             "back. Restore the file from a backup. (`cirm update` keeps three "
             "earlier versions, or as many as --keep says.)"
         )
-    chosen = _find_named_version(versions, to) if to else _find_parent(versions, model)
+    chosen = (
+        _find_named_version(versions, to)
+        if to
+        else _find_parent_version(versions, model)
+    )
     others = [version.content for version in versions if version is not chosen]
     earlier = (*others, encode_current_version(model))
     device = model.learner.descent.device
@@ -142,7 +146,7 @@ def _find_named_version(versions: Sequence[Version], key: str) -> Version:
     return matches[0]
 
 
-def _find_parent(versions: Sequence[Version], model: Model) -> Version:
+def _find_parent_version(versions: Sequence[Version], model: Model) -> Version:
     """Return the last version that the model was updated from."""
     lineage = _list_entry_fingerprints(model.history)
     parents = [

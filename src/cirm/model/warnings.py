@@ -43,7 +43,7 @@ def find_leaking_columns(draft: SchemaDraft) -> list[str]:
         for column, own in zip(
             encoding.columns, np.split(features, ends[:-1], axis=1), strict=True
         )
-        if own.shape[1] and _determines_target(own, targets, bool(classes))
+        if own.shape[1] and _does_column_determine_target(own, targets, bool(classes))
     ]
     return [
         f"column {name!r} alone determines the target in every row of the first "
@@ -53,7 +53,7 @@ def find_leaking_columns(draft: SchemaDraft) -> list[str]:
     ]
 
 
-def _determines_target(
+def _does_column_determine_target(
     features: np.ndarray, targets: np.ndarray, classification: bool
 ) -> bool:
     """Return whether the features [n, k] of one column determine the targets [n]."""

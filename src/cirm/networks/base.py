@@ -118,9 +118,9 @@ class Network(ABC):
         self, q: Gaussian, inputs: Tensor, noise: Draws, samples: int
     ) -> Tensor:
         """Compute outputs [replica, sample, n, outputs] of networks drawn from `q`."""
-        return self.sample_network_outputs(q, inputs, noise, samples)
+        return self.sample_outputs_of_whole_networks(q, inputs, noise, samples)
 
-    def sample_network_outputs(
+    def sample_outputs_of_whole_networks(
         self, q: Gaussian, inputs: Tensor, noise: Draws, samples: int
     ) -> Tensor:
         """Compute [replica, sample, n, outputs], one weight draw for all examples."""
@@ -128,7 +128,7 @@ class Network(ABC):
         outputs = [self(w, inputs, noise) for w in weights.unbind(1)]
         return torch.stack(outputs, 1)
 
-    def sample_fixed_outputs(
+    def sample_outputs_with_fixed_noise(
         self, q: Gaussian, inputs: Tensor, samples: int, member: int = 0
     ) -> Tensor:
         """Compute outputs [replica, sample, n, outputs] of draws that never change.

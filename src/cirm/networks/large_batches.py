@@ -40,10 +40,12 @@ class PackedInputs(NamedTuple):
 _packed: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
-def run_large_batch(plan: LayerSizes, params: Tensor, inputs: Tensor) -> Tensor:
+def run_layers_on_large_batch(
+    plan: LayerSizes, params: Tensor, inputs: Tensor
+) -> Tensor:
     """Return the outputs [replica, n, out] of inputs [replica, n, ...]."""
     layers = pad_layers(plan.split_layers(params))
-    packed = find_packed_inputs(inputs) if params.requires_grad else None
+    packed = get_cached_packed_inputs(inputs) if params.requires_grad else None
     if packed is None:
         chunks = inputs.flatten(2).split(CHUNK, 1)
         outputs = [apply_layers(layers, plan.activations, x) for x in chunks]
@@ -68,18 +70,18 @@ def pad_layers(layers: Layers) -> Layers:
     return [*padded, (F.pad(weight, (0, 0, 0, before)), bias)]
 
 
-def find_packed_inputs(inputs: Tensor) -> PackedInputs | None:
+def get_cached_packed_inputs(inputs: Tensor) -> PackedInputs | None:
     """Return packed inputs, or None if hardly any can be left out."""
     if inputs.requires_grad:
         return None
     version, packed = _packed.get(inputs, (-1, None))
     if version != inputs._version:
-        packed = pack_inputs(inputs.flatten(2))
+        packed = pack_sparse_inputs(inputs.flatten(2))
         _packed[inputs] = (inputs._version, packed)
     return packed
 
 
-def pack_inputs(x: Tensor) -> PackedInputs | None:
+def pack_sparse_inputs(x: Tensor) -> PackedInputs | None:
     """Pack inputs [replica, n, in], unless less than half of them are zero.
 
     Examples are ordered by their first input that is not zero, so that those of one

@@ -46,12 +46,14 @@ class LayeredNetwork(ModuleNetwork):
     def _build_layers(self) -> list[nn.Module]:
         """Return the layers, the last of them linear."""
 
-    def _get_arguments(self) -> dict[str, Any]:
+    def _get_constructor_arguments(self) -> dict[str, Any]:
         names = ("features", "outputs", "hidden", "activation", "dropout")
         return {name: getattr(self, name) for name in names}
 
     def __repr__(self) -> str:
-        settings = ", ".join(f"{n}={v!r}" for n, v in self._get_arguments().items())
+        settings = ", ".join(
+            f"{n}={v!r}" for n, v in self._get_constructor_arguments().items()
+        )
         return f"{type(self).__name__}({settings})"
 
     @classmethod
@@ -64,7 +66,7 @@ class LayeredNetwork(ModuleNetwork):
 
     def describe(self) -> dict[str, Any]:
         """Describe the network in plain values."""
-        arguments = self._get_arguments()
+        arguments = self._get_constructor_arguments()
         lists = {name: list(arguments[name]) for name in ("features", "hidden")}
         return {"kind": self.kind, **arguments, **lists}
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from cirm.networks.base import Network
-from cirm.networks.large_batches import LARGE, run_large_batch
+from cirm.networks.large_batches import LARGE, run_layers_on_large_batch
 from cirm.networks.layers import (
     ACTIVATIONS,
     Layers,
@@ -159,7 +159,7 @@ class MLP(Network):
         """Outputs [replica, n, outputs]."""
         drops = noise is not None and self.dropout > 0
         if inputs.shape[1] >= LARGE and not drops:
-            return run_large_batch(self._layer_sizes, params, inputs)
+            return run_layers_on_large_batch(self._layer_sizes, params, inputs)
         pieces = [
             self._run_layers(self._layer_sizes, params, x, noise)
             for x in inputs.flatten(2).split(CHUNK, 1)
@@ -178,7 +178,7 @@ class MLP(Network):
         self, plan: LayerSizes, params: Tensor, x: Tensor, noise: Draws | None
     ) -> Tensor:
         masks = [
-            self._draw_mask(layer, x, noise, x.shape[1], width)
+            self._draw_dropout_mask(layer, x, noise, x.shape[1], width)
             for layer, width in enumerate(plan.sizes[1:])
         ]
         return run_layers(plan, params, x, masks)
@@ -197,13 +197,13 @@ class MLP(Network):
             for layer, width in enumerate(self.sizes[1:]):
                 shape = samples, x.shape[1], width
                 draws.append(noise.approximate_normal(*shape).to(x.device))
-                masks.append(self._draw_mask(layer, x, noise, *shape))
+                masks.append(self._draw_dropout_mask(layer, x, noise, *shape))
             pieces.append(
                 run_layers_with_sampled_weights(self._layer_sizes, *q, x, draws, masks)
             )
         return _concatenate_tensors(pieces, 2)
 
-    def _draw_mask(
+    def _draw_dropout_mask(
         self, layer: int, x: Tensor, noise: Draws | None, *shape: int
     ) -> Tensor | None:
         """What dropout multiplies a layer's outputs by; the last has none."""

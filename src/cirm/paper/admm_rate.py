@@ -32,7 +32,7 @@ REPEATS = 10  # runs, whose gaps are averaged
 POINTS = 40  # at which the gap is computed, evenly spaced on a logarithmic axis
 
 
-class RateCurve(NamedTuple):
+class ConvergenceCurve(NamedTuple):
     """The gap after each of some numbers of steps, and the order that bounds it."""
 
     label: str
@@ -41,7 +41,7 @@ class RateCurve(NamedTuple):
     bounds: list[float]
 
 
-def measure_admm_rates(seed: int = 0) -> list[RateCurve]:
+def measure_admm_rates(seed: int = 0) -> list[ConvergenceCurve]:
     """Measure convex and strongly convex problems, averaged over `REPEATS` runs.
 
     The gap is that of the averages of all x_e so far: the sum of risks above its
@@ -55,7 +55,7 @@ def measure_admm_rates(seed: int = 0) -> list[RateCurve]:
         # The bound touches the curve once, from above: only its slope is a claim.
         scale = np.max(gaps[len(gaps) // 2 :] / order[len(order) // 2 :])
         bounds = (scale * order).tolist()
-        curves.append(RateCurve(label, steps.tolist(), gaps.tolist(), bounds))
+        curves.append(ConvergenceCurve(label, steps.tolist(), gaps.tolist(), bounds))
     return curves
 
 

@@ -33,7 +33,7 @@ TRIVIAL = 1e-2  # a predictor shorter than this is zero
 HOLDS = 1e-3  # of the violation in an environment that was not among the others
 
 
-class InvarianceCount(NamedTuple):
+class InvariantPredictorCount(NamedTuple):
     """What is found with a number of environments.
 
     Attributes:
@@ -74,7 +74,9 @@ def draw_environment_moments(count: int, seed: int) -> Moments:
     return Moments(np.stack(inputs), np.stack(targets))
 
 
-def compute_violations(v: Array, moments: Moments, spread: float = 0.0) -> Array:
+def compute_invariance_violations(
+    v: Array, moments: Moments, spread: float = 0.0
+) -> Array:
     """Return the constraint of each environment at a predictor v [d], [e].
 
     With w = 1 the features are v. `spread` is the standard deviation of the features,
@@ -88,7 +90,7 @@ def compute_violations(v: Array, moments: Moments, spread: float = 0.0) -> Array
 
 def count_invariant_predictors(
     environments: int, spread: float = 0.0, seed: int = 0, starts: int = STARTS
-) -> InvarianceCount:
+) -> InvariantPredictorCount:
     """Search predictors that are invariant in some environments, from many starts."""
     moments = draw_environment_moments(environments, seed)
     unseen = draw_environment_moments(BOUND, seed + 1000)
@@ -96,7 +98,7 @@ def count_invariant_predictors(
     solutions = violations = 0
     for _ in range(starts):
         found = least_squares(
-            compute_violations,
+            compute_invariance_violations,
             rng.normal(size=DIMENSION),
             args=(moments, spread),
             method="trf",
@@ -107,12 +109,14 @@ def count_invariant_predictors(
         if 2 * found.cost > SOLVED or np.linalg.norm(found.x) < TRIVIAL:
             continue
         solutions += 1
-        off = np.abs(compute_violations(found.x, unseen, spread)).max()
+        off = np.abs(compute_invariance_violations(found.x, unseen, spread)).max()
         violations += bool(off > HOLDS)
-    return InvarianceCount(environments, solutions, violations)
+    return InvariantPredictorCount(environments, solutions, violations)
 
 
-def count_by_environments(spread: float = 0.0, seed: int = 0) -> list[InvarianceCount]:
+def count_predictors_by_environment_count(
+    spread: float = 0.0, seed: int = 0
+) -> list[InvariantPredictorCount]:
     """Count for each number of environments up to one more than the theorem asks."""
     return [
         count_invariant_predictors(number, spread, seed)

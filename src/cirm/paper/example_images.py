@@ -54,7 +54,7 @@ class ColoringExamples(NamedTuple):
     blocks: Sequence[EnvironmentExamples]
 
 
-def draw_example_images(dataset: Colored, seed: int = 0) -> Picture:
+def render_example_images(dataset: Colored, seed: int = 0) -> Picture:
     """Draw the examples of one colouring, with a caption."""
     caption = "Examples of each environment; the unseen one comes last."
     return Picture(

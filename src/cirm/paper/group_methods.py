@@ -60,7 +60,7 @@ def build_label_noise_experiment() -> PaperExperiment:
     """Return plain training, EIIL and our learner as the label noise grows."""
     rows = [
         _build_group_methods_row(
-            f"{flip:g}", f"label noise {flip:g}", _list_noise_trials(flip)
+            f"{flip:g}", f"label noise {flip:g}", _list_label_noise_trials(flip)
         )
         for flip in LABEL_FLIPS
     ]
@@ -78,7 +78,7 @@ def _list_group_trials(data: dict[str, Any]) -> list[ExperimentTrial]:
     return trials
 
 
-def _list_noise_trials(flip: float) -> list[ExperimentTrial]:
+def _list_label_noise_trials(flip: float) -> list[ExperimentTrial]:
     data = {
         **DATA, "environments": 2, "flips": (0.2, 0.1), "examples": 1000,
         "label_flip": flip, "sweep": (),

@@ -11,8 +11,8 @@ from cirm.data.image_sets import IMAGE_SETS, get_cached_image_folder
 from cirm.paper import projections
 from cirm.paper.example_images import (
     collect_example_images,
-    draw_example_images,
     render_example_figure,
+    render_example_images,
 )
 from cirm.paper.experiment import PaperExperiment
 from cirm.paper.reproduction import combine_summaries, explain_missing_data
@@ -24,9 +24,9 @@ from cirm.report.paper_page import (
     CaptionedFigure,
     ExperimentReport,
     build_paper_page,
-    draw_sweep_of_experiment,
     render_comparison_latex,
     render_comparison_markdown,
+    render_sweep_of_experiment,
 )
 
 
@@ -39,7 +39,7 @@ def write_experiment_files(
     write_text_atomically(folder / "tables.md", render_comparison_markdown(summary))
     write_text_atomically(folder / "tables.tex", render_comparison_latex(summary))
     for data in part.data:
-        drawing = draw_sweep_of_experiment(part, data)
+        drawing = render_sweep_of_experiment(part, data)
         if drawing:
             write_text_atomically(
                 folder / get_sweep_file_name(data.title),
@@ -47,7 +47,7 @@ def write_experiment_files(
             )
     title, claims = str(summary["title"]), summary["claims"]
     page = build_paper_page(
-        title, [part], claims, [*pictures], draw_projection_figures()
+        title, [part], claims, [*pictures], render_projection_figures()
     )
     write_text_atomically(folder / "report.html", page)
 
@@ -62,7 +62,7 @@ def write_overview_files(
     )
     title = "Continual invariant risk minimisation, reproduced"
     page = build_paper_page(
-        title, parts, combined["claims"], [*pictures], draw_projection_figures()
+        title, parts, combined["claims"], [*pictures], render_projection_figures()
     )
     write_text_atomically(folder / "report.html", page)
 
@@ -73,7 +73,7 @@ def get_sweep_file_name(title: str) -> str:
     return f"sweep-{'-'.join(words)}.svg"
 
 
-def draw_example_images_of_sources(
+def render_example_images_of_sources(
     experiments: Sequence[PaperExperiment],
 ) -> dict[str, Picture]:
     """Draw examples of each source and scheme that is in the cache, by name."""
@@ -84,26 +84,26 @@ def draw_example_images_of_sources(
                 dataset = Colored(**trial.data)
                 name = f"{Path(dataset.source).name}-{dataset.scheme}"
                 datasets.setdefault(name, dataset)
-    return {name: draw_example_images(dataset) for name, dataset in datasets.items()}
+    return {name: render_example_images(dataset) for name, dataset in datasets.items()}
 
 
 def write_paper_figures(folder: Path) -> None:
     """Write example images and projections, each as a file, and a page of them."""
-    pictures = draw_example_gallery()
+    pictures = render_example_gallery()
     for name, picture in pictures.items():
         write_bytes_atomically(folder / f"samples-{name}.png", picture.png)
-    for index, drawing in enumerate(draw_projection_figures(), 1):
+    for index, drawing in enumerate(render_projection_figures(), 1):
         write_text_atomically(
             folder / f"projection-{index}.svg", render_svg_file(drawing.figure)
         )
-    graph = draw_causal_graph()
+    graph = render_causal_graph_figure()
     write_text_atomically(folder / "causal-graph.svg", render_svg_file(graph.figure))
-    drawings = [graph, *draw_projection_figures()]
+    drawings = [graph, *render_projection_figures()]
     page = build_paper_page("Figures", [], [], [*pictures.values()], drawings)
     write_text_atomically(folder / "report.html", page)
 
 
-def draw_example_gallery() -> dict[str, Picture]:
+def render_example_gallery() -> dict[str, Picture]:
     """Draw both colourings of each source in the cache, or of the built-in digits."""
     cached = [name for name in IMAGE_SETS if get_cached_image_folder(name).is_dir()]
     pictures = {}
@@ -114,11 +114,11 @@ def draw_example_gallery() -> dict[str, Picture]:
         ]
         caption = f"{source}: the two colour schemes; the unseen environment is last."
         pictures[source] = Picture(render_example_figure(both), caption)
-        pictures[f"{source}-irmg"] = draw_original_coloring(source)
+        pictures[f"{source}-irmg"] = render_original_coloring_examples(source)
     return pictures
 
 
-def draw_original_coloring(source: str) -> Picture:
+def render_original_coloring_examples(source: str) -> Picture:
     """Draw the environments of Ahuja et al., "Invariant Risk Minimization Games".
 
     The figure is coloured and the label is whether the class is below five.
@@ -131,7 +131,7 @@ def draw_original_coloring(source: str) -> Picture:
     return Picture(render_example_figure([panel]), caption)
 
 
-def draw_causal_graph() -> CaptionedFigure:
+def render_causal_graph_figure() -> CaptionedFigure:
     """Draw the causal graph of coloured images."""
     return CaptionedFigure(
         paper_plots.plot_causal_graph(),
@@ -141,22 +141,26 @@ def draw_causal_graph() -> CaptionedFigure:
     )
 
 
-def draw_projection_figures() -> list[CaptionedFigure]:
+def render_projection_figures() -> list[CaptionedFigure]:
     """Draw the figures of sequential projection."""
     return [
         CaptionedFigure(
-            paper_plots.plot_simplex(*projections.project_onto_mean_families()),
+            paper_plots.plot_simplex_projections(
+                *projections.project_onto_mean_families()
+            ),
             "Each set contains the distributions of three outcomes with a given mean "
             "of a statistic. The belief is projected onto one set after another, to "
             "the member p of least KL(p || belief), and ends where the sets meet.",
         ),
         CaptionedFigure(
-            paper_plots.plot_supports(*projections.project_onto_allowed_outcomes()),
+            paper_plots.plot_support_projections(
+                *projections.project_onto_allowed_outcomes()
+            ),
             "Each set allows some outcomes (shaded). After each projection, only "
             "outcomes remain that all sets so far allow.",
         ),
         CaptionedFigure(
-            paper_plots.plot_densities(projections.compute_belief_densities()),
+            paper_plots.plot_belief_densities(projections.compute_belief_densities()),
             "q⁺ minimises KL(p || q⁻) + KL(p || q*). It lies between the belief so "
             "far, q⁻, and the best distribution of the current environment, q*. Its "
             "support is their intersection, and it is the q⁻ of the next environment.",

@@ -15,11 +15,13 @@ from cirm.paper.experiment import PublishedValue, read_published_table
 PAPER_RUNS = 5
 
 
-def pool_statistics(parts: Sequence[tuple[float, float, int]]) -> tuple[float, float]:
+def pool_means_and_deviations(
+    parts: Sequence[tuple[float, float, int]],
+) -> tuple[float, float]:
     """Return mean and standard deviation of several samples taken together.
 
     Example:
-        >>> pool_statistics([(1.0, 0.0, 2), (3.0, 0.0, 2)])
+        >>> pool_means_and_deviations([(1.0, 0.0, 2), (3.0, 0.0, 2)])
         (2.0, 1.1547005383792515)
     """
     total = sum(size for _, _, size in parts)
@@ -28,16 +30,18 @@ def pool_statistics(parts: Sequence[tuple[float, float, int]]) -> tuple[float, f
     return mean, math.sqrt(squares / (total - 1))
 
 
-def pool_published_rows(learner: str) -> PublishedValue:
+def pool_published_row_scores(learner: str) -> PublishedValue:
     """Return the numbers of the paper's rows c = b01 and c = b11 taken together."""
     rows = read_published_table("table2")["rows"]
     cells = [row["cells"][learner] for row in rows if row["group"] == "c"]
     return PublishedValue(
-        *pool_statistics([(cell["mean"], cell["std"], PAPER_RUNS) for cell in cells])
+        *pool_means_and_deviations(
+            [(cell["mean"], cell["std"], PAPER_RUNS) for cell in cells]
+        )
     )
 
 
-def pool_row_numbers(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def pool_row_scores(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the test numbers, by learner, of rows taken together.
 
     A learner is left out unless each row has at least two seeds of it.
@@ -51,7 +55,7 @@ def pool_row_numbers(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             if entry["test"]["std"] is not None
         ]
         if len(parts) == len(rows):
-            mean, std = pool_statistics(parts)
+            mean, std = pool_means_and_deviations(parts)
             seeds = sum(size for *_, size in parts)
             test = {"mean": mean, "std": std, "seeds": seeds}
             seconds = sum(entry["seconds"] for entry in entries)

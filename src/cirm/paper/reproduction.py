@@ -16,7 +16,7 @@ from cirm.data.image_sets import (
 )
 from cirm.paper import EXPERIMENTS, get_experiment
 from cirm.paper.experiment import ExperimentRow, ExperimentTrial, PaperExperiment
-from cirm.paper.pooling import pool_row_numbers
+from cirm.paper.pooling import pool_row_scores
 from cirm.paper.verdicts import (
     check_claims,
     compare_cells_with_paper,
@@ -132,7 +132,7 @@ def list_reasons_for_missing_records(
     notes: dict[tuple[str, str], str] = {}
     for row in plan.experiment.rows:
         for trial in row.trials:
-            if not archive.list_entries(trial.identity):
+            if not archive.list_packed_jobs(trial.identity):
                 note = plan.absent.get(trial.identity, "")
                 keys = [job.key for job in plan.jobs.get(trial.identity, [])]
                 failed = [f"failed: {failures[key]}" for key in keys if key in failures]
@@ -142,7 +142,7 @@ def list_reasons_for_missing_records(
     return notes
 
 
-def list_rows_without_repeats(experiment: PaperExperiment) -> list[ExperimentRow]:
+def list_rows_with_distinct_trials(experiment: PaperExperiment) -> list[ExperimentRow]:
     """Return the rows with different trials, the first of each."""
     rows: dict[str, ExperimentRow] = {}
     for row in experiment.rows:
@@ -158,12 +158,12 @@ def summarise_experiment(
     numbers = {name: summarise_row(rows) for name, rows in records.items() if rows}
     for row in experiment.rows:
         if row.pools and set(row.pools) <= numbers.keys():
-            numbers[row.name] = pool_row_numbers([numbers[name] for name in row.pools])
+            numbers[row.name] = pool_row_scores([numbers[name] for name in row.pools])
     cells = compare_cells_with_paper(experiment, numbers, notes)
     command = f"cirm reproduce {experiment.name} --seeds {seeds}"
     data = [
         DatasetRecords(row.title, records[row.name], list_color_flip_probabilities(row))
-        for row in list_rows_without_repeats(experiment)
+        for row in list_rows_with_distinct_trials(experiment)
         if records[row.name]
     ]
     commits = list_source_commits(experiment, archive)
@@ -185,11 +185,11 @@ def read_experiment_summary(folder: Path) -> ExperimentReport:
     experiment, archive = get_experiment(name), load_archive(folder)
     trials = [(row.name, trial) for row in experiment.rows for trial in row.trials]
     available = {
-        trial.source for _, trial in trials if archive.list_entries(trial.identity)
+        trial.source for _, trial in trials if archive.list_packed_jobs(trial.identity)
     }
     notes = {}
     for row, trial in trials:
-        if not archive.list_entries(trial.identity):
+        if not archive.list_packed_jobs(trial.identity):
             # The same on every machine, whatever its cache holds.
             way = "" if trial.source in available else describe_how_to_get_data(trial)
             note = f"not run (the images come by {way})" if way else "not run"
@@ -219,7 +219,9 @@ def combine_summaries(parts: Sequence[ExperimentReport]) -> dict[str, Any]:
 def list_source_commits(experiment: PaperExperiment, archive: JobArchive) -> list[str]:
     """List the commits of the source code that an experiment's records come from."""
     entries = [
-        e for t in experiment.list_trials() for e in archive.list_entries(t.identity)
+        e
+        for t in experiment.list_trials()
+        for e in archive.list_packed_jobs(t.identity)
     ]
     return list(dict.fromkeys(str(entry["commit"]) for entry in entries))
 

@@ -66,7 +66,7 @@ def build_table2_readings_experiment() -> PaperExperiment:
     """Return readings on the data of table 2's rows, beside its test accuracies."""
     printed = _read_table2_rows()
     rows = [
-        _build_row_of_readings_of_table_2(name, DATA[group, value], printed[name])
+        _build_table2_readings_row(name, DATA[group, value], printed[name])
         for group, value in (("n", "6"), ("n", "10"), ("d", "fashion-mnist"),
                              ("c", "b11"))
         for name in [f"{group}={value}"]
@@ -77,7 +77,9 @@ def build_table2_readings_experiment() -> PaperExperiment:
         lambda row, label: (row.name, describe_reading(label)),
     )
     title = "Alternative readings on the data of table 2"
-    return _build_repeating_experiment("readings-table2", title, 3, rows, layout)
+    return _build_experiment_that_repeats_rows(
+        "readings-table2", title, 3, rows, layout
+    )
 
 
 def build_both_colourings_experiment() -> PaperExperiment:
@@ -105,7 +107,7 @@ def build_both_colourings_experiment() -> PaperExperiment:
         rows.append(ExperimentRow(both, both, (), cells, pools=tuple(names)))
     layout = _build_learner_columns_layout(rows, LEARNERS)
     title = "Both colourings: b01, b11, and the runs of both taken together"
-    return _build_repeating_experiment("colourings", title, 5, rows, layout)
+    return _build_experiment_that_repeats_rows("colourings", title, 5, rows, layout)
 
 
 def build_partial_datasets_experiment() -> PaperExperiment:
@@ -120,7 +122,7 @@ def build_partial_datasets_experiment() -> PaperExperiment:
         "Table 2 on parts of KMNIST and EMNIST Letters: 4,000 images to train on and "
         "6,000 to test on, of EMNIST the letters A to M"
     )
-    return _build_repeating_experiment("parts", title, 5, rows, layout)
+    return _build_experiment_that_repeats_rows("parts", title, 5, rows, layout)
 
 
 def _read_table2_rows() -> dict[str, dict[str, Any]]:
@@ -129,7 +131,7 @@ def _read_table2_rows() -> dict[str, dict[str, Any]]:
     return {f"{row['group']}={row['value']}": row["cells"] for row in rows}
 
 
-def _build_repeating_experiment(
+def _build_experiment_that_repeats_rows(
     name: str,
     title: str,
     seeds: int,
@@ -140,7 +142,7 @@ def _build_repeating_experiment(
     return replace(experiment, repeats=True)
 
 
-def _build_row_of_readings_of_table_2(
+def _build_table2_readings_row(
     name: str, data: dict[str, Any], printed: Mapping[str, Any]
 ) -> ExperimentRow:
     """Return what the first presets gave on a row's data, and further readings."""

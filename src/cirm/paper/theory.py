@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from cirm.paper.admm_rate import RateCurve, measure_admm_rates
+from cirm.paper.admm_rate import ConvergenceCurve, measure_admm_rates
 from cirm.paper.environment_count import (
     BOUND,
     STARTS,
-    InvarianceCount,
-    count_by_environments,
+    InvariantPredictorCount,
+    count_predictors_by_environment_count,
 )
 from cirm.records import write_text_atomically
 from cirm.report import paper_plots
@@ -24,13 +24,13 @@ SPREAD = 0.05  # standard deviation of BVIRM's features, around a predictor of l
 def write_theory_files(folder: Path) -> None:
     """Write theory.json, the figures as files, and a page of them."""
     rates = measure_admm_rates()
-    counts = count_by_environments()
-    spread = count_by_environments(SPREAD)
+    counts = count_predictors_by_environment_count()
+    spread = count_predictors_by_environment_count(SPREAD)
     content = summarise_theory(rates, counts, spread)
     write_text_atomically(folder / "theory.json", json.dumps(content, indent=1) + "\n")
     figures = {
-        "admm-rate": draw_rate_figure(rates),
-        "environments": draw_count_figure(counts),
+        "admm-rate": render_admm_rate_figure(rates),
+        "environments": render_predictor_count_figure(counts),
     }
     for name, drawing in figures.items():
         write_text_atomically(folder / f"{name}.svg", render_svg_file(drawing.figure))
@@ -39,7 +39,9 @@ def write_theory_files(folder: Path) -> None:
 
 
 def summarise_theory(
-    rates: list[RateCurve], birm: list[InvarianceCount], bvirm: list[InvarianceCount]
+    rates: list[ConvergenceCurve],
+    birm: list[InvariantPredictorCount],
+    bvirm: list[InvariantPredictorCount],
 ) -> dict[str, Any]:
     """Return the measured numbers as plain values."""
     return {
@@ -54,10 +56,10 @@ def summarise_theory(
     }
 
 
-def draw_rate_figure(rates: list[RateCurve]) -> CaptionedFigure:
+def render_admm_rate_figure(rates: list[ConvergenceCurve]) -> CaptionedFigure:
     """Draw the gaps of ADMM over its steps."""
     return CaptionedFigure(
-        paper_plots.plot_rates(rates),
+        paper_plots.plot_admm_rates(rates),
         "Stochastic ADMM on linear problems: the risk above its minimum plus the "
         "residuals of consensus and gradient constraint, mean over runs. Dotted: the "
         "order of the theorem, 1/sqrt(t) for convex and log(t)/t for strongly convex "
@@ -65,7 +67,9 @@ def draw_rate_figure(rates: list[RateCurve]) -> CaptionedFigure:
     )
 
 
-def draw_count_figure(counts: list[InvarianceCount]) -> CaptionedFigure:
+def render_predictor_count_figure(
+    counts: list[InvariantPredictorCount],
+) -> CaptionedFigure:
     """Draw how many invariant predictors are found by the number of environments."""
     return CaptionedFigure(
         paper_plots.plot_invariance_counts(counts, BOUND, STARTS),

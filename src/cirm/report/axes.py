@@ -10,7 +10,7 @@ from cirm.report.drawing import (
     Pair,
     encode_svg_id,
     get_css_color,
-    replace_unprintable,
+    replace_unprintable_characters,
 )
 
 if TYPE_CHECKING:
@@ -51,13 +51,13 @@ def show_ticks_and_titles(
         color=get_css_color("muted"), lw=1, gid=encode_svg_id("base")
     )
     ax.set_xlabel(
-        replace_unprintable(titles[0]),
+        replace_unprintable_characters(titles[0]),
         color=get_css_color("muted"),
         labelpad=7,
     )
     look: dict[str, Any] = {"size": 13, "pad": 14, **heading}
     ax.set_title(
-        replace_unprintable(titles[1]),
+        replace_unprintable_characters(titles[1]),
         loc="left",
         x=-ax.bbox.x0 / ax.bbox.width,
         **look,
@@ -92,7 +92,7 @@ def _format_power_of_ten(number: float, _: float) -> str:
     return f"10{str(round(math.log10(number))).translate(SUPERSCRIPTS)}"
 
 
-def shorten_text(text: str, room: float) -> str:
+def shorten_text_to_pixel_width(text: str, room: float) -> str:
     """Shorten a text to the letters that fit into a width in pixels."""
     letters = max(int(room / LETTER), 2)
     return text if len(text) <= letters else f"{text[: letters - 1].rstrip()}…"

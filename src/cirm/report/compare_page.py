@@ -13,7 +13,7 @@ from cirm.report.drawing import (
     get_css_color,
     render_as_inline_svg,
 )
-from cirm.report.model_plots import render_dots_figure
+from cirm.report.model_plots import render_dot_plot_figure
 from cirm.report.page import Section
 from cirm.report.table import Column, Table
 from cirm.wording import capitalise
@@ -44,14 +44,14 @@ def build_comparison_page(content: Content, command: str = "") -> str:
         words = "column that means" if one else "columns that mean"
         facts.append((f"{len(meaning['columns'])}", f"{words} something different"))
     sections = [
-        Section("", [page.render_large_numbers(facts)]),
+        Section("", [page.render_headline_numbers(facts)]),
         _build_meaning_section(content),
-        _build_figure_section(content["inputs"]),
+        _build_distance_figure_section(content["inputs"]),
         Section(
-            "In words", [page.render_notes_as_list(list_sentences_on_inputs(content))]
+            "In words", [page.render_notes_as_list(list_comparison_sentences(content))]
         ),
         *(Section(one.title, [one]) for one in build_comparison_tables(content)),
-        Section("How it was tested", [_describe_tests(content)]),
+        Section("How it was tested", [_describe_statistical_tests(content)]),
         Section(
             "Notes and command",
             [
@@ -64,7 +64,7 @@ def build_comparison_page(content: Content, command: str = "") -> str:
     return page.render_page(capitalise(title), content["answer"], sections)
 
 
-def list_sentences_on_inputs(content: Content) -> list[str]:
+def list_comparison_sentences(content: Content) -> list[str]:
     """List the sentences behind the answer: meaning, units, all inputs, predictions."""
     meaning = content["meaning"] or {"columns": [], "evidence": []}
     sentences = [one["sentence"] for one in meaning["columns"]]
@@ -133,7 +133,7 @@ def _name_compared_statistic(one: Content) -> str:
     return f"median{shift}"
 
 
-def _describe_tests(content: Content) -> str:
+def _describe_statistical_tests(content: Content) -> str:
     return (
         "First and second are medians or, for categories and missing values, shares "
         "of rows. The distance is the largest difference between cumulative "
@@ -168,7 +168,7 @@ def _build_meaning_section(content: Content) -> Section | None:
         )
         for one in columns
     ]
-    figure = render_dots_figure(
+    figure = render_dot_plot_figure(
         "Factor by which the odds of the outcome change with the column, given the "
         "others. A factor of 1 means that the column says nothing.",
         rows,
@@ -183,11 +183,11 @@ def _build_meaning_section(content: Content) -> Section | None:
     return Section("What means something different", [figure])
 
 
-def _build_figure_section(changes: Sequence[Content]) -> Section | None:
+def _build_distance_figure_section(changes: Sequence[Content]) -> Section | None:
     shown = sorted(changes, key=lambda one: -one["distance"])[:MOST_DRAWN]
     if not shown:
         return None
-    figures = [draw_distances(shown, width=width) for width in (WIDE, NARROW)]
+    figures = [plot_column_distances(shown, width=width) for width in (WIDE, NARROW)]
     more = len(changes) - len(shown)
     caption = (
         "Distance between the distributions of each input in the two tables, from 0 "
@@ -199,7 +199,7 @@ def _build_figure_section(changes: Sequence[Content]) -> Section | None:
 
 
 @render_as_inline_svg
-def draw_distances(
+def plot_column_distances(
     changes: Sequence[Content], *, width: int = WIDE
 ) -> tuple[Axes, str]:
     """Draw a bar for each input, with its name beside it or, on a phone, above it."""

@@ -9,7 +9,7 @@ from cirm.records import Record, Score
 from cirm.report import page
 from cirm.report.markup import Markup
 from cirm.report.page import Section
-from cirm.report.summary import average_over_seeds, group_by_learner
+from cirm.report.summary import average_values_over_seeds, group_records_by_learner
 from cirm.report.table import (
     Row,
     Table,
@@ -158,7 +158,7 @@ def build_diagnostics_section(records: Sequence[Record], metric: str) -> Section
 def _select_last_diagnostic_scores(records: Sequence[Record]) -> dict[str, list[Score]]:
     """The diagnostic scores of each learner that has some, after its last stage."""
     selected = {}
-    for learner, scores in group_by_learner(records, Score).items():
+    for learner, scores in group_records_by_learner(records, Score).items():
         rows = [score for score in scores if score.split.startswith(SPLIT)]
         last = max((row.stage for row in rows), default=0)
         if rows:
@@ -177,7 +177,7 @@ def _build_learner_diagnostics(rows: list[Score]) -> LearnerDiagnostics:
     seeds = {row.seed for row in rows}
     return LearnerDiagnostics(
         {
-            name: average_over_seeds(scores)._asdict()
+            name: average_values_over_seeds(scores)._asdict()
             for name, scores in metrics.items()
         },
         {key: len(some) for key, some in failed.items()},
@@ -194,7 +194,7 @@ def _render_scores_by_group(learner: str, scores: list[Score], metric: str) -> M
         here = [score for score in scores if score.environment == place]
         cells = [
             build_statistic_cell(
-                average_over_seeds(s for s in here if s.metric in names),
+                average_values_over_seeds(s for s in here if s.metric in names),
                 _choose_number_format(names[0], metric),
             )
             for names in GROUP_COLUMNS

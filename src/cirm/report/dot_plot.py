@@ -14,7 +14,7 @@ from cirm.report.axes import (
     LETTER,
     WIDE,
     choose_round_limits,
-    shorten_text,
+    shorten_text_to_pixel_width,
     show_ticks_and_titles,
 )
 from cirm.report.drawing import (
@@ -26,7 +26,7 @@ from cirm.report.drawing import (
     get_css_color,
     get_hollow_marker_style,
     render_as_inline_svg,
-    replace_unprintable,
+    replace_unprintable_characters,
 )
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def plot_dots(
 def _draw_row_of_dots(
     ax: Axes, place: int, row: DotRow, left: float, limits: Pair
 ) -> None:
-    name = shorten_text(row.label, left - 14)
+    name = shorten_text_to_pixel_width(row.label, left - 14)
     add_text_label(ax, name, (limits[0], place), (-10, -4), "right")
     add_text_label(ax, row.note, (limits[1], place), (10, -4), "left", "muted", size=12)
     ends = [dot.value for dot in row.dots]
@@ -149,7 +149,10 @@ def _add_legend(ax: Axes, legend: Mapping[MarkKind, str], lines: int) -> None:
         room = width
     ax.figure.legend(
         [Line2D([], [], ls="", **_get_mark_style(kind)) for kind in legend],
-        [replace_unprintable(shorten_text(text, room)) for text in legend.values()],
+        [
+            replace_unprintable_characters(shorten_text_to_pixel_width(text, room))
+            for text in legend.values()
+        ],
         loc="upper left",
         bbox_to_anchor=(0, 1),
         ncols=len(legend) if lines == 1 else 1,

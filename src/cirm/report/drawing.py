@@ -61,7 +61,7 @@ def render_as_inline_svg(draw: Callable[P, tuple[Axes, str]]) -> Callable[P, Mar
             ax.figure.canvas.print_figure(file, format="svg", metadata=none)
         return _simplify_svg(
             ElementTree.fromstring(file.getvalue()),
-            replace_unprintable(label),
+            replace_unprintable_characters(label),
         )
 
     return draw_with_style
@@ -145,10 +145,12 @@ def add_text_label(
     """Write a text some pixels away from a point of the axes."""
     place: dict[str, Any] = {"xycoords": "data", "textcoords": "offset pixels"}
     look = {"color": get_css_color(tone), "ha": align, "annotation_clip": False}
-    ax.annotate(replace_unprintable(text), at, offset, **place | look | options)
+    ax.annotate(
+        replace_unprintable_characters(text), at, offset, **place | look | options
+    )
 
 
-def replace_unprintable(text: str) -> str:
+def replace_unprintable_characters(text: str) -> str:
     """Replace the characters that XML cannot hold."""
     return UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
@@ -180,7 +182,9 @@ def _simplify_svg(root: ElementTree.Element, label: str) -> Markup:
         is_shape = look.get("class") == TIPPED_SHAPE
         if is_shape or element.find(f"{tag}use") is not None:
             for mark, tip in zip(twin, tips, strict=False):
-                ElementTree.SubElement(mark, "title").text = replace_unprintable(tip)
+                ElementTree.SubElement(
+                    mark, "title"
+                ).text = replace_unprintable_characters(tip)
         return twin
 
     whole = copy(root, [])

@@ -41,8 +41,8 @@ def build_evaluation_page(content: Content, command: str = "") -> str:
     """Build the page of an evaluation, from what `cirm evaluate --json` prints."""
     answer, rest = split_off_first_sentence(content["verdict"])
     sections = [
-        Section("", [*rest, page.render_large_numbers(_list_main_facts(content))]),
-        _build_places_section(content),
+        Section("", [*rest, page.render_headline_numbers(_list_main_facts(content))]),
+        _build_scores_by_place_section(content),
         _build_confusion_section(content),
         _build_calibration_section(content),
         Section("All comparisons", [_render_comparisons(content)]),
@@ -96,7 +96,7 @@ def _list_main_facts(content: Content) -> list[tuple[str, str]]:
     return [*facts, (f"{rows:,}", "rows")]
 
 
-def _build_places_section(content: Content) -> Section:
+def _build_scores_by_place_section(content: Content) -> Section:
     """Show the scores here beside those on arrival at other places."""
     metric = _get_main_metric(content)
     is_worse = any(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cirm.report.axes import LETTER, shorten_text
+from cirm.report.axes import LETTER, shorten_text_to_pixel_width
 from cirm.report.drawing import (
     TIPPED_SHAPE,
     add_text_label,
@@ -58,7 +58,7 @@ def plot_heat_map(
     for (row, column), cell in cells.items():
         _draw_heat_cell(ax, row, column, cell)
     for row, name in enumerate(rows):
-        text = shorten_text(name, left - 10)
+        text = shorten_text_to_pixel_width(name, left - 10)
         add_text_label(ax, text, (0, row + 0.5), (-10, -4), "right", size=12)
     start = 0
     for group, members in groupby(columns, key=lambda column: column[0]):
@@ -67,7 +67,7 @@ def plot_heat_map(
             middle = start + count / 2
             add_text_label(ax, group, (middle, 0), (0, 30), "center", "muted", size=12)
         for column in range(start, start + count):
-            heading = shorten_text(columns[column][1], 1.25 * COLUMN)
+            heading = shorten_text_to_pixel_width(columns[column][1], 1.25 * COLUMN)
             add_text_label(
                 ax, heading, (column + 0.5, 0), (0, 9), "center", "muted", size=11
             )

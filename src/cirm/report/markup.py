@@ -27,7 +27,8 @@ def render_html_element(
 ) -> Markup:
     """An element; _ in attribute names is -, at the end nothing; None is left out."""
     pairs = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{_escape_html(_format_value(value))}"'
+        f" {key.rstrip('_').replace('_', '-')}="
+        f'"{_escape_html(_format_attribute_value(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
@@ -36,7 +37,7 @@ def render_html_element(
     return Markup(f"<{name}{pairs}>{join_escaped_markup(*children)}</{name}>")
 
 
-def _format_value(value: str | float) -> str:
+def _format_attribute_value(value: str | float) -> str:
     # A tenth of a pixel is finer than any screen, and keeps the page small.
     return value if isinstance(value, str) else f"{round(value, 1) + 0.0:g}"
 

@@ -18,9 +18,9 @@ from cirm.report.page import Section
 from cirm.report.summary import (
     METRICS,
     Statistic,
-    average_over_seeds,
+    average_values_over_seeds,
     find_arrival_stage,
-    group_by_learner,
+    group_records_by_learner,
 )
 from cirm.report.table import Row, Table, build_statistic_cell
 
@@ -111,7 +111,9 @@ def compute_forgetting(
     return fmean(losses) if losses else None
 
 
-def collect_measures(records: Sequence[Record]) -> dict[str, dict[str, Statistic]]:
+def collect_transfer_measures(
+    records: Sequence[Record],
+) -> dict[str, dict[str, Statistic]]:
     """Collect the measures of each learner, as statistics over seeds.
 
     Example:
@@ -121,34 +123,36 @@ def collect_measures(records: Sequence[Record]) -> dict[str, dict[str, Statistic
         ...     Score(*where, stage, name, "train", "accuracy", value)
         ...     for name, stage, value in rows
         ... ]
-        >>> measures = collect_measures(records)["erm"]
+        >>> measures = collect_transfer_measures(records)["erm"]
         >>> measures["backward transfer"].mean, measures["forgetting"].mean
         (-20.0, 20.0)
     """
     found = {}
-    for learner, scores in group_by_learner(records, Score).items():
+    for learner, scores in group_records_by_learner(records, Score).items():
         rows = [
             row
             for seed in dict.fromkeys(score.seed for score in scores)
-            for row in _compute_measures_of_seed([s for s in scores if s.seed == seed])
+            for row in _compute_transfer_measures_of_seed(
+                [s for s in scores if s.seed == seed]
+            )
         ]
         names = dict.fromkeys(row.metric for row in rows)
         found[learner] = {
-            name: average_over_seeds(row for row in rows if row.metric == name)
+            name: average_values_over_seeds(row for row in rows if row.metric == name)
             for name in names
         }
     return found
 
 
-def summarise_measures(records: Sequence[Record]) -> dict[str, Any]:
+def summarise_transfer_measures(records: Sequence[Record]) -> dict[str, Any]:
     """Return the measures of each learner in plain values, for summary.json."""
     return {
         learner: {name: statistic._asdict() for name, statistic in own.items()}
-        for learner, own in collect_measures(records).items()
+        for learner, own in collect_transfer_measures(records).items()
     }
 
 
-def _compute_measures_of_seed(scores: list[Score]) -> list[Score]:
+def _compute_transfer_measures_of_seed(scores: list[Score]) -> list[Score]:
     """Return the measures of one learner and seed, as scores of these names."""
     main = [s for s in scores if s.metric in METRICS]
     train = [s for s in main if s.split == "train"]
@@ -192,7 +196,7 @@ def _get_environment_key(score: Score) -> tuple[str, str, int, int]:
     return score.learner, score.order, score.seed, score.stage
 
 
-def build_measures_section(
+def build_transfer_measures_section(
     measures: Mapping[str, Mapping[str, Any]], metric: str
 ) -> Section | None:
     """Build the section of a page with the measures; None without any."""

@@ -13,7 +13,7 @@ NEGLIGIBLE = 2.0  # percent of the importance below which a column is as good as
 MOST_NAMED = 4  # columns that the sentence names
 
 
-def answer_what_model_relies_on(content: Content) -> str:
+def describe_what_model_relies_on(content: Content) -> str:
     """Say which columns a model relies on, and which it ignores and why."""
     importance = content["importance"]
     total = sum(importance.values())
@@ -26,10 +26,10 @@ def answer_what_model_relies_on(content: Content) -> str:
         if one["feature"] in shares
     ]
     relied = [n for n, share in shares.items() if share >= RELEVANT]
-    text = f"Relies on {_join_columns(relied or list(shares)[:1])}"
+    text = f"Relies on {_join_column_names(relied or list(shares)[:1])}"
     if unstable:
         return f"{text}; {_describe_unstable_columns(unstable, shares, content)}."
-    return f"{text}. {_describe_what_is_unknown(content)}"
+    return f"{text}. {_describe_whether_meaning_holds(content)}"
 
 
 def _describe_unstable_columns(
@@ -42,7 +42,7 @@ def _describe_unstable_columns(
     if learned := [name for name in names if name in anew]:
         verb = "is" if len(learned) == 1 else "are"
         parts.append(
-            f"{_join_columns(learned)} {verb} used with the meaning learned at "
+            f"{_join_column_names(learned)} {verb} used with the meaning learned at "
             f"{adaptation['name']}"
         )
     rest = [name for name in names if name not in anew]
@@ -55,13 +55,13 @@ def _describe_unstable_columns(
         reason = "because" if group is ignored else "although"
         words = word if one else word.replace("its", "their")
         parts.append(
-            f"{_join_columns(group)} {'is' if one else 'are'} {words} {reason} "
+            f"{_join_column_names(group)} {'is' if one else 'are'} {words} {reason} "
             f"{'its' if one else 'their'} meaning differs between places"
         )
     return "; ".join(parts)
 
 
-def _describe_what_is_unknown(content: Content) -> str:
+def _describe_whether_meaning_holds(content: Content) -> str:
     """Say how far it is known that the meaning of columns holds elsewhere."""
     verdict = content["explanation"].get("verdict")
     if verdict:
@@ -72,5 +72,5 @@ def _describe_what_is_unknown(content: Content) -> str:
     )
 
 
-def _join_columns(names: Sequence[str]) -> str:
+def _join_column_names(names: Sequence[str]) -> str:
     return join_words([f"`{name}`" for name in names], MOST_NAMED + 1)

@@ -9,10 +9,10 @@ from cirm.report import page
 from cirm.report.dot_plot import MarkKind
 from cirm.report.evaluation_page import build_notes_section
 from cirm.report.markup import Markup
-from cirm.report.model_answer import answer_what_model_relies_on
+from cirm.report.model_answer import describe_what_model_relies_on
 from cirm.report.model_plots import (
     PlaceScore,
-    render_effects_figure,
+    render_adapted_effects_figure,
     render_importance_figure,
     render_scores_figure,
 )
@@ -21,7 +21,7 @@ from cirm.report.model_tables import (
     HEADINGS,
     Content,
     add_full_stop,
-    build_effects_table,
+    build_adapted_effects_table,
     build_environments_table,
     build_model_diagnostics_table,
     build_model_memory_table,
@@ -48,7 +48,7 @@ def build_model_page(content: Content, command: str = "") -> str:
         f"A {content['task']} model for {content['target']}, trained by "
         f"{content['learner']} on {count}; last updated on {history[-1]['time'][:10]}."
     )
-    answer = answer_what_model_relies_on(content)
+    answer = describe_what_model_relies_on(content)
     if adaptation := content["adaptation"]:
         told = summarise_adaptation(adaptation)
         if answer and adaptation.get("effects"):  # which the answer sums up
@@ -107,7 +107,7 @@ def _render_main_facts(content: Content) -> Markup:
             unit = " %" if metric == "accuracy" else ""
             text = f"{name} {words} {one['name']}"
             facts.append((f"{one[part][metric]:.3g}{unit}", text))
-    return page.render_large_numbers(facts)
+    return page.render_headline_numbers(facts)
 
 
 def _get_main_metric(content: Content) -> str:
@@ -122,8 +122,8 @@ def _build_adaptation_section(adaptation: Content | None) -> Section | None:
         [add_full_stop(text) for text in sentences if text]
     )
     parts: list[str | Table] = [summarise_adaptation(adaptation)]
-    if table := build_effects_table(adaptation):
-        parts += [render_effects_figure(adaptation), told, table]
+    if table := build_adapted_effects_table(adaptation):
+        parts += [render_adapted_effects_figure(adaptation), told, table]
     for title, name in ADAPTATION_PARTS.items():
         if items := adaptation.get(name):
             parts += [

@@ -83,7 +83,7 @@ def render_importance_figure(content: Content) -> Markup:
     )
     top = max(dot.value for row in rows for dot in row.dots)
     limits = (0.0, max(top, 1.0))
-    return render_dots_figure(
+    return render_dot_plot_figure(
         caption, rows, label=label, axis="importance, %", limits=limits, legend=legend
     )
 
@@ -118,12 +118,12 @@ def render_scores_figure(
     used = {score.kind for score in scores}
     known = {kind: text for kind, text in legend.items() if kind in used}
     caption = "Lines are 95 % intervals."
-    return render_dots_figure(
+    return render_dot_plot_figure(
         caption, rows, label=label, axis=name, limits=limits, legend=known
     )
 
 
-def render_effects_figure(adaptation: Content) -> Markup:
+def render_adapted_effects_figure(adaptation: Content) -> Markup:
     """Render what was learned anew, with what it was in the environments seen."""
     rows = []
     for effect in adaptation["effects"]:
@@ -149,7 +149,7 @@ def render_effects_figure(adaptation: Content) -> Markup:
     label = "Effects learned anew: " + "; ".join(
         f"{one['feature']} {one['here']:.3g}" for one in adaptation["effects"]
     )
-    return render_dots_figure(
+    return render_dot_plot_figure(
         caption,
         rows,
         label=label,
@@ -235,7 +235,11 @@ def _convert_importance_to_percent(importance: Mapping[str, float]) -> dict[str,
     return {name: 100 * value / total for name, value in importance.items()}
 
 
-def render_dots_figure(caption: str, rows: Sequence[DotRow], **options: Any) -> Markup:  # noqa: ANN401
+def render_dot_plot_figure(
+    caption: str,
+    rows: Sequence[DotRow],
+    **options: Any,  # noqa: ANN401
+) -> Markup:
     """Render a dot plot, for wide and for narrow screens."""
     plot: Callable[..., Markup] = plot_dots
     wide, narrow = plot(rows, **options), plot(rows, width=NARROW, **options)

@@ -130,7 +130,7 @@ def build_coverage_tables(content: Content) -> list[Table]:
                 *_format_share_with_interval(label, one, "coverage"),
                 format_score(one[name]),
             ]
-            for label, one in _list_places(coverage)
+            for label, one in _list_coverage_entries(coverage)
         ]
         title = f"Coverage of {coverage['level']:.3g} % prediction {kind}"
         tables.append(Table(title, columns, rows))
@@ -141,7 +141,7 @@ def build_coverage_tables(content: Content) -> list[Table]:
                 *_format_share_with_interval(label, one, "error"),
                 format_percent(one["answered"]),
             ]
-            for label, one in _list_places(abstention)
+            for label, one in _list_coverage_entries(abstention)
         ]
         title = f"Abstention, for at most {abstention['rate']:.3g} % wrong predictions"
         tables.append(Table(title, [*columns, "answered"], rows))
@@ -176,7 +176,7 @@ def list_coverage_sentences(content: Content) -> list[str]:
     return sentences
 
 
-def _list_places(part: Content) -> list[tuple[str, Content]]:
+def _list_coverage_entries(part: Content) -> list[tuple[str, Content]]:
     places = [(f"place {n}", one) for n, one in part["environments"].items()]
     if len(places) > 1:
         places.append(("mean over places", part["overall"]))
@@ -198,7 +198,7 @@ def build_classes_table(content: Content) -> Table:
     for name, scores in content["classes"].items():
         counts = [f"{scores.get(key, 0):,.0f}" for key in ("rows", "predicted")]
         rates = [
-            _format_interval(scores, key, digits)
+            _format_value_with_interval(scores, key, digits)
             for key, digits in (
                 ("recall", 1),
                 ("precision", 1),
@@ -234,7 +234,7 @@ def summarise_adaptation(adaptation: Content) -> str:
     return text + "without targets." + (f" {add_full_stop(verdict)}" if verdict else "")
 
 
-def build_effects_table(adaptation: Content) -> Table | None:
+def build_adapted_effects_table(adaptation: Content) -> Table | None:
     """Build the table of the effects that were estimated anew; None without any."""
     effects = adaptation.get("effects")
     rows = [
@@ -270,7 +270,7 @@ def format_score(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
 
 
-def _format_interval(scores: Content, name: str, digits: int) -> str:
+def _format_value_with_interval(scores: Content, name: str, digits: int) -> str:
     """Return a value with its interval, such as 90.0 (85.2 to 93.4)."""
     if name not in scores:
         return ""

@@ -80,8 +80,8 @@ def render_page(
     """
     body = [_render_section(section) for section in sections if section]
     if any(SORTED in part for part in body):
-        script += _read_file("sorting.js")
-    css = [_read_file(name) for name in ("figures.css", "page.css")]
+        script += _read_report_asset("sorting.js")
+    css = [_read_report_asset(name) for name in ("figures.css", "page.css")]
     head = render_html_element(
         "head",
         render_html_element("meta", charset="utf-8"),
@@ -107,7 +107,7 @@ def render_page(
     return f"<!doctype html>\n{render_html_element('html', head, content, lang='en')}\n"
 
 
-def _read_file(name: str) -> str:
+def _read_report_asset(name: str) -> str:
     return files("cirm.report").joinpath(name).read_text("utf-8")
 
 
@@ -196,7 +196,7 @@ def render_shell_command(text: str) -> Markup:
     )
 
 
-def render_large_numbers(facts: Sequence[tuple[str, str]]) -> Markup:
+def render_headline_numbers(facts: Sequence[tuple[str, str]]) -> Markup:
     """Render large numbers, if any, as pairs of number and description."""
     items = [
         render_html_element(

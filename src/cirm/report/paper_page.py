@@ -20,7 +20,7 @@ from cirm.report.run_page import (
     prepare_sweep_figure,
 )
 from cirm.report.summary import (
-    average_over_seeds,
+    average_values_over_seeds,
     describe_how_settings_were_chosen,
     summarise_records,
 )
@@ -110,10 +110,10 @@ def summarise_row(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
     inferred = [score for score in scores if score.split == "inferred"]
     for name, entry in learners.items():
         groups = [score for score in inferred if score.learner == name]
-        entry["inferred"] = average_over_seeds(groups)._asdict()
+        entry["inferred"] = average_values_over_seeds(groups)._asdict()
         for kind in ("causal", "noncausal"):
             rows = [s for s in truth if (s.learner, s.environment) == (name, kind)]
-            entry[kind] = average_over_seeds(rows)._asdict()
+            entry[kind] = average_values_over_seeds(rows)._asdict()
     return learners
 
 
@@ -160,7 +160,7 @@ def render_comparison_markdown(summary: Summary) -> str:
     notes = [
         f"- {escape_markdown(note)}\n" for note in describe_missing_numbers(summary)
     ]
-    parts = [*map(render_markdown, tables), f"{write_legend(summary)}\n"]
+    parts = [*map(render_markdown, tables), f"{write_table_legend(summary)}\n"]
     return "\n".join([*parts, *(["".join(notes)] if notes else [])])
 
 
@@ -183,7 +183,7 @@ def render_comparison_latex(summary: Summary) -> str:
     return "\n".join(lines)
 
 
-def write_legend(summary: Summary) -> str:
+def write_table_legend(summary: Summary) -> str:
     """Say what the numbers are and, if there are verdicts, what their marks mean."""
     if not any(cell["verdict"] for cell in summary["cells"]):
         return SPREAD
@@ -256,7 +256,7 @@ def build_claims_table(claims: Claims) -> Table | None:
     return Table("The paper's claims", map(Column, names), rows) if rows else None
 
 
-def draw_sweep_of_experiment(
+def render_sweep_of_experiment(
     part: ExperimentReport, data: DatasetRecords
 ) -> Markup | None:
     """Draw the score over the sweep as a figure of its own; None without a sweep."""
@@ -302,7 +302,7 @@ def build_paper_page(
     """Build the page of one or more experiments as one HTML document."""
     counts = count_paper_verdicts(parts)
     facts = [(str(counts[verdict]), word) for verdict, word in VERDICTS.items()]
-    numbers = page.render_large_numbers(facts if any(counts.values()) else ())
+    numbers = page.render_headline_numbers(facts if any(counts.values()) else ())
     content: list[Section | None] = [Section("", [numbers])]
     for part in parts:
         content += _build_experiment_sections(part, is_alone=len(parts) == 1)
@@ -375,21 +375,21 @@ def _build_experiment_sections(part: ExperimentReport, is_alone: bool) -> list[S
     content: list[str | Table] = []
     for table in tables:
         content += [f"{table.title}.{BELOW if table.sources else ''}", table]
-    content.append(page.render_paragraph(write_legend(part.summary), "small"))
+    content.append(page.render_paragraph(write_table_legend(part.summary), "small"))
     content.append(page.render_notes_as_list(describe_missing_numbers(part.summary)))
     if not is_alone:
-        details = [_render_figures_of_data(part, data) for data in part.data]
+        details = [_render_dataset_figures(part, data) for data in part.data]
         return [Section(str(part.summary["title"]), [*content, *details])]
     has_paper = any(count_paper_verdicts([part]).values())
     heading = "Our numbers and the paper's" if has_paper else "Our numbers"
     sections = [Section(heading, content)]
     for data in part.data[:1]:
-        sections += _build_sections_of_data(part, data)
-    others = [_render_figures_of_data(part, data) for data in part.data[1:]]
+        sections += _build_dataset_sections(part, data)
+    others = [_render_dataset_figures(part, data) for data in part.data[1:]]
     return sections + ([Section("Plots of the other rows", others)] if others else [])
 
 
-def _build_sections_of_data(
+def _build_dataset_sections(
     part: ExperimentReport, data: DatasetRecords
 ) -> list[Section]:
     """The figures of one row's data."""
@@ -398,19 +398,19 @@ def _build_sections_of_data(
         build_sweep_section(view, part.axis, data.trained),
         build_stage_scores_section(view),
         build_generalisation_gap_section(view),
-        _build_residual_section(view),
+        _build_admm_residual_section(view),
     ]
     return [section for section in sections if section]
 
 
-def _render_figures_of_data(part: ExperimentReport, data: DatasetRecords) -> Markup:
+def _render_dataset_figures(part: ExperimentReport, data: DatasetRecords) -> Markup:
     """The figures of one row's data in a block that opens with a click."""
     pieces = [
         join_escaped_markup(
             render_html_element("h3", section.heading),
             page.render_section_content(section.content),
         )
-        for section in _build_sections_of_data(part, data)
+        for section in _build_dataset_sections(part, data)
     ]
     learners = len(part.get_figure_data(data).learners)
     return page.render_collapsible_block(
@@ -418,7 +418,7 @@ def _render_figures_of_data(part: ExperimentReport, data: DatasetRecords) -> Mar
     )
 
 
-def _build_residual_section(view: FigureData) -> Section | None:
+def _build_admm_residual_section(view: FigureData) -> Section | None:
     """How far ADMM is from its constraints; None where no learner uses it."""
     records = [
         record

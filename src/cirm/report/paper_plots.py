@@ -28,7 +28,7 @@ SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
 @render_as_inline_svg
-def plot_simplex(
+def plot_simplex_projections(
     names: Sequence[str],
     ends: Sequence[tuple[Distribution, Distribution]],
     beliefs: Sequence[Distribution],
@@ -63,7 +63,7 @@ def plot_simplex(
 
 
 @render_as_inline_svg
-def plot_supports(
+def plot_support_projections(
     names: Sequence[str],
     allowed: Sequence[Sequence[bool]],
     beliefs: Sequence[Distribution],
@@ -109,7 +109,7 @@ def plot_supports(
 
 
 @render_as_inline_svg
-def plot_densities(
+def plot_belief_densities(
     steps: Sequence[tuple[Distribution, Distribution, Distribution]],
 ) -> tuple[Axes, str]:
     """Plot for each step the belief before, the best belief here, and the next one."""
@@ -158,7 +158,7 @@ def plot_causal_graph() -> tuple[Axes, str]:
 
 
 @render_as_inline_svg
-def plot_rates(
+def plot_admm_rates(
     curves: Sequence[tuple[str, Sequence[int], Sequence[float], Sequence[float]]],
 ) -> tuple[Axes, str]:
     """Plot gaps over steps, each with the order that bounds it as a dotted line."""

@@ -10,7 +10,7 @@ from cirm.report.axes import (
     LETTER,
     WIDE,
     choose_round_limits,
-    shorten_text,
+    shorten_text_to_pixel_width,
     show_ticks_and_titles,
 )
 from cirm.report.drawing import (
@@ -24,7 +24,7 @@ from cirm.report.drawing import (
     get_hollow_marker_style,
     get_line_style,
     render_as_inline_svg,
-    replace_unprintable,
+    replace_unprintable_characters,
 )
 from cirm.report.summary import Point, StageScores, Statistic
 from cirm.report.text import describe_metric, format_mean
@@ -79,7 +79,7 @@ def plot_scores_over_sweep(
     if trained:
         _shade_x_range(ax, min(trained), max(trained), "training")
     for line in shown:
-        _draw_line(ax, line, marks=True)
+        _plot_line_with_band(ax, line, marks=True)
     _add_line_names(ax, shown)
     return ax, (
         f"Unseen environments: {unit} against {axis}, for {_join_line_names(lines)}"
@@ -113,13 +113,13 @@ def plot_training_curves(
         ax.axvline(start, color=get_css_color("muted"), lw=1, ls=(0, (1, 4)))
     for line in lines:
         for part in _split_line_at_stages(line, starts):
-            _draw_line(ax, part)
+            _plot_line_with_band(ax, part)
     _add_line_names(ax, lines)
     return ax, f"{metric} against training steps, for {_join_line_names(lines)}"
 
 
 @render_as_inline_svg
-def plot_training_against_unseen(
+def plot_training_against_unseen_scores(
     pairs: Sequence[ScorePair],
     *,
     metric: str = "accuracy",
@@ -147,7 +147,7 @@ def plot_training_against_unseen(
         at = low + 0.82 * (high - low)
         _add_halo_text(ax, "nothing lost", (at, at), (-8, 6), "right")
     for line in shown[len(lines) :]:
-        _draw_line(ax, line)
+        _plot_line_with_band(ax, line)
     _add_line_names(ax, shown)
     for pair, train, test in known:
         look = get_line_style(pair.style)
@@ -181,13 +181,15 @@ def plot_scores_after_stages(
     ax = _create_panel_axes(label, xlim, _choose_score_limits(points, metric), "stage")
     ax.set_xticks(stages[:: -(-len(stages) // 6)])
     for line in _build_chance_lines(chance, xlim):
-        _draw_line(ax, line)
+        _plot_line_with_band(ax, line)
     past = [track for track in tracks if track.split == "train"]
     for order, track in enumerate(past, 1):
-        _draw_stage_scores(ax, track, strength=0.35 + 0.65 * order / len(past))
+        _plot_stage_scores(ax, track, strength=0.35 + 0.65 * order / len(past))
     for track in tracks:
         if track not in past:
-            _draw_line(ax, PlotLine(track.environment, track.points, style), marks=True)
+            _plot_line_with_band(
+                ax, PlotLine(track.environment, track.points, style), marks=True
+            )
     unit = describe_metric(metric)
     return ax, f"{label}: {unit} in each environment after each stage"
 
@@ -222,7 +224,7 @@ def plot_scores_of_trials(
 
 
 @render_as_inline_svg
-def plot_score_range(
+def plot_training_to_unseen_score(
     pair: ScorePair, *, low: float, high: float, references: Sequence[float] = ()
 ) -> tuple[Axes, str]:
     """Plot training (ring) and unseen score (mark) on a line, for a table's row."""
@@ -295,7 +297,7 @@ def _create_panel_axes(
     heading: str, xlim: Pair, ylim: Pair, title: str = "", log: bool = False
 ) -> Axes:
     ax = create_blank_axes((220, 206), (36, 42, 214, 170), xlim, ylim)
-    titles = (title, shorten_text(heading, 187))
+    titles = (title, shorten_text_to_pixel_width(heading, 187))
     show_ticks_and_titles(
         ax, titles, color=get_css_color("ink"), weight="bold", log=(log, False), ticks=4
     )
@@ -306,7 +308,7 @@ def _create_panel_axes(
 
 def _add_line_names(ax: Axes, lines: Sequence[PlotLine]) -> None:
     """Name each line beside the end of a wide plot, or below a narrow one."""
-    names = [shorten_text(line.label, NAME_ROOM) for line in lines]
+    names = [shorten_text_to_pixel_width(line.label, NAME_ROOM) for line in lines]
     width, box = ax.figure.bbox.width, ax.bbox
     if width < WIDE:
         _add_line_legend(ax, lines, names)
@@ -322,7 +324,7 @@ def _add_line_names(ax: Axes, lines: Sequence[PlotLine]) -> None:
         }
         leader = {"arrowstyle": "-", "shrinkA": 5, "shrinkB": 0, "relpos": (0, 0.5)}
         ax.annotate(
-            replace_unprintable(name),
+            replace_unprintable_characters(name),
             end,
             (box.x1 + 37, y - 4),
             textcoords="figure pixels",
@@ -337,7 +339,7 @@ def _add_line_legend(ax: Axes, lines: Sequence[PlotLine], names: Sequence[str]) 
 
     ax.figure.legend(
         [Line2D([], [], **get_line_style(line.style)) for line in lines],
-        [replace_unprintable(name) for name in names],
+        [replace_unprintable_characters(name) for name in names],
         loc="lower left",
         bbox_to_anchor=(0, 0),
         ncols=_count_legend_columns(lines, ax.figure.bbox.width),
@@ -373,7 +375,7 @@ def _shade_x_range(ax: Axes, low: float, high: float, text: str) -> None:
     _add_halo_text(ax, text, ((low + high) / 2, ax.get_ylim()[0]), (0, 7))
 
 
-def _draw_line(ax: Axes, line: PlotLine, marks: bool = False) -> None:
+def _plot_line_with_band(ax: Axes, line: PlotLine, marks: bool = False) -> None:
     """Draw the mean as a line within a band of one standard deviation each way."""
     limits, look = ax.get_ylim(), get_line_style(line.style, marks)
     band = [
@@ -387,20 +389,22 @@ def _draw_line(ax: Axes, line: PlotLine, marks: bool = False) -> None:
         outline = [*at, *reversed(at)], [*low, *reversed(high)]
         ax.fill(*outline, color=look["color"], alpha=0.13, lw=0, gid=part)
     tips = (
-        [_describe_point(line.label, point) for point in line.points] if marks else []
+        [_describe_point_in_tooltip(line.label, point) for point in line.points]
+        if marks
+        else []
     )
     means = [_clip_interval(point.mean, 0, limits)[0] for point in line.points]
     xs = [point.x for point in line.points]
     ax.plot(xs, means, **look, gid=encode_svg_id("line", tips))
 
 
-def _draw_stage_scores(ax: Axes, track: StageScores, strength: float) -> None:
+def _plot_stage_scores(ax: Axes, track: StageScores, strength: float) -> None:
     """Draw a training environment: rings until it arrives, then dots."""
     grey, page = get_css_color("muted"), get_css_color("page")
     xs, means = [p.x for p in track.points], [p.mean for p in track.points]
     fills = [grey if x >= (track.arrival or 0) else page for x in xs]
     part = encode_svg_id(
-        "mark", [_describe_point(track.environment, p) for p in track.points]
+        "mark", [_describe_point_in_tooltip(track.environment, p) for p in track.points]
     )
     ax.plot(xs, means, color=grey, lw=1.5, alpha=strength, gid=encode_svg_id("line"))
     ax.scatter(xs, means, 25, fills, ec=grey, alpha=strength, zorder=3, gid=part)
@@ -433,7 +437,7 @@ def _clip_interval(mean: float, std: float | None, limits: Pair) -> list[float]:
     return [min(max(end, limits[0]), limits[1]) for end in ends]
 
 
-def _describe_point(label: str, point: Point) -> str:
+def _describe_point_in_tooltip(label: str, point: Point) -> str:
     spread = "" if point.std is None else f" ± {point.std:.3g}"
     return f"{label} at {point.x:g}: {point.mean:.4g}{spread}"
 

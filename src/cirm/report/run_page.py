@@ -12,31 +12,34 @@ from cirm.report import axes, page, plots
 from cirm.report.diagnostics import build_diagnostics_section
 from cirm.report.drawing import CEILING, get_style_variant
 from cirm.report.markup import Markup, join_escaped_markup
-from cirm.report.measures import build_measures_section, collect_measures
+from cirm.report.measures import (
+    build_transfer_measures_section,
+    collect_transfer_measures,
+)
 from cirm.report.page import Picture, Section
 from cirm.report.plots import PlotLine, ScorePair
 from cirm.report.summary import (
     Point,
     Statistic,
     TrainingCurve,
-    average_over_seeds,
+    average_values_over_seeds,
     collect_adapted_sweep_scores,
     collect_stage_scores,
     collect_sweep_scores,
     collect_training_curves,
-    group_by_learner,
+    group_records_by_learner,
     is_ceiling_learner,
     summarise_records,
 )
 from cirm.report.table import Cell, Column, Row, Table, build_statistic_cell
 from cirm.report.text import (
     describe_adaptation,
-    describe_curve,
     describe_metric,
     describe_settings_choices,
+    describe_training_curve,
     format_bytes,
     format_seconds,
-    list_adapted_rows,
+    list_adaptation_row_counts,
     list_headline_numbers,
     write_headline,
 )
@@ -72,7 +75,7 @@ class FigureData:
         has_bands = any(entry["train"]["seeds"] > 1 for entry in self.learners.values())
         return "; bands show one standard deviation over seeds" if has_bands else ""
 
-    def get_style(self, learner: str) -> int:
+    def get_learner_style(self, learner: str) -> int:
         """Return the number of a learner's style, the same in every figure."""
         if is_ceiling_learner(learner):
             return CEILING
@@ -80,25 +83,27 @@ class FigureData:
             learner
         )
 
-    def get_name(self, learner: str) -> str:
+    def get_learner_name(self, learner: str) -> str:
         """Return a learner's name in figures."""
         if not is_ceiling_learner(learner):
             return learner
         is_only = sum(map(is_ceiling_learner, self.learners)) == 1
         return "ceiling, without colour" if is_only else f"ceiling: {learner}"
 
-    def get_line(self, learner: str, points: tuple[Point, ...]) -> PlotLine:
+    def build_learner_line(self, learner: str, points: tuple[Point, ...]) -> PlotLine:
         """Return a learner's line."""
-        return PlotLine(self.get_name(learner), points, self.get_style(learner))
+        return PlotLine(
+            self.get_learner_name(learner), points, self.get_learner_style(learner)
+        )
 
     def list_adapted_lines(self, learner: str) -> list[PlotLine]:
         """Return the lines of a learner after adaptation, in its colour."""
         own = collect_adapted_sweep_scores(self.records).get(learner, {})
         return [
             PlotLine(
-                f"{self.get_name(learner)}, adapted ({rows})",
+                f"{self.get_learner_name(learner)}, adapted ({rows})",
                 points,
-                get_style_variant(self.get_style(learner), number),
+                get_style_variant(self.get_learner_style(learner), number),
             )
             for number, (rows, points) in enumerate(own.items())
         ]
@@ -107,7 +112,9 @@ class FigureData:
         """Return a learner's training and unseen scores."""
         entry = self.learners[learner]
         train, test = Statistic(**entry["train"]), Statistic(**entry["test"])
-        return ScorePair(self.get_name(learner), train, test, self.get_style(learner))
+        return ScorePair(
+            self.get_learner_name(learner), train, test, self.get_learner_style(learner)
+        )
 
 
 def build_run_page(
@@ -155,7 +162,7 @@ def build_run_page(
     unseen = {score.environment for score in scores if score.split == "test"}
     content = [
         Section(
-            "", [page.render_large_numbers(list_headline_numbers(summary, chance))]
+            "", [page.render_headline_numbers(list_headline_numbers(summary, chance))]
         ),
         _build_results_section(summary, view, notes),
         build_example_image_section(pictures),
@@ -163,7 +170,9 @@ def build_run_page(
         build_stage_scores_section(view),
         build_generalisation_gap_section(view),
         build_diagnostics_section(records, view.metric),
-        build_measures_section(collect_measures(records), view.metric),
+        build_transfer_measures_section(
+            collect_transfer_measures(records), view.metric
+        ),
         build_training_curve_section(view),
         _build_memory_section(view),
         _build_settings_section(view, command),
@@ -185,7 +194,7 @@ def build_results_table(summary: Mapping[str, Any]) -> Table:
     metrics = [entry["metric"] for entry in learners.values()]
     unit = describe_metric(metrics[0]) if metrics else "score"
     splits = [s for s in SPLITS if any(e[s]["seeds"] for e in learners.values())]
-    adapted = list_adapted_rows(learners)
+    adapted = list_adaptation_row_counts(learners)
     rows: list[Row] = []
     for learner, entry in learners.items():
         memory = entry["memory"].values()
@@ -224,9 +233,10 @@ def build_coefficient_table(records: Sequence[Record]) -> Table | None:
     ]
     kinds = list(dict.fromkeys(score.environment for score in scores))
     rows: list[Row] = []
-    for learner, own in group_by_learner(scores, Score).items():
+    for learner, own in group_records_by_learner(scores, Score).items():
         errors = [
-            average_over_seeds(s for s in own if s.environment == k) for k in kinds
+            average_values_over_seeds(s for s in own if s.environment == k)
+            for k in kinds
         ]
         rows.append(
             [learner, *(build_statistic_cell(error, "error") for error in errors)]
@@ -268,7 +278,7 @@ def build_sweep_section(
     if draw is None:
         return None
     caption = "Each point is an unseen environment, scored after the last stage"
-    if list_adapted_rows(view.learners):
+    if list_adaptation_row_counts(view.learners):
         caption += (
             "; adapted: after adapting to this number of unlabelled rows of that "
             "environment"
@@ -298,7 +308,7 @@ def prepare_sweep_figure(
         return None
     lines = []
     for name, points in sweep.items():
-        lines.append(view.get_line(name, points))
+        lines.append(view.build_learner_line(name, points))
         lines += view.list_adapted_lines(name)
     return partial(
         plots.plot_scores_over_sweep,
@@ -318,9 +328,9 @@ def build_stage_scores_section(view: FigureData) -> Section | None:
         return None
     drawings = [
         plots.plot_scores_after_stages(
-            view.get_name(name),
+            view.get_learner_name(name),
             tracks,
-            style=view.get_style(name),
+            style=view.get_learner_style(name),
             metric=view.metric,
             chance=view.chance,
         )
@@ -343,7 +353,7 @@ def build_generalisation_gap_section(view: FigureData) -> Section | None:
     if all(pair.test.mean is None for pair in pairs):
         return None
     draw = partial(
-        plots.plot_training_against_unseen,
+        plots.plot_training_against_unseen_scores,
         pairs,
         metric=view.metric,
         chance=view.chance,
@@ -359,7 +369,9 @@ def build_generalisation_gap_section(view: FigureData) -> Section | None:
 def build_training_curve_section(view: FigureData) -> Section | None:
     """Build the section with a figure for each training curve; None without any."""
     drawings = [
-        _render_figure_in_two_widths(_draw_training_curve(view, metric, traces))
+        _render_figure_in_two_widths(
+            _prepare_training_curve_figure(view, metric, traces)
+        )
         for metric, traces in collect_training_curves(view.records).items()
     ]
     text = (
@@ -369,10 +381,12 @@ def build_training_curve_section(view: FigureData) -> Section | None:
     return Section("Training curves", [text, *drawings]) if drawings else None
 
 
-def _draw_training_curve(
+def _prepare_training_curve_figure(
     view: FigureData, metric: str, traces: Mapping[str, TrainingCurve]
 ) -> partial[Markup]:
-    lines = [view.get_line(name, trace.points) for name, trace in traces.items()]
+    lines = [
+        view.build_learner_line(name, trace.points) for name, trace in traces.items()
+    ]
     means = [point.mean for line in lines for point in line.points]
     # Quantities that fall by orders of magnitude are flat on a linear axis.
     log = bool(means) and min(means) > 0 and max(means) > 100 * min(means)
@@ -380,7 +394,7 @@ def _draw_training_curve(
     return partial(
         plots.plot_training_curves,
         lines,
-        metric=describe_curve(metric),
+        metric=describe_training_curve(metric),
         starts=starts.pop() if len(starts) == 1 else (),
         log=log,
     )
@@ -407,7 +421,9 @@ def _build_results_section(
         pair = view.get_training_and_unseen_scores(row[0].text)
         swatch = plots.plot_legend_swatch(pair.style)
         name = replace(row[0], markup=join_escaped_markup(swatch, row[0].text))
-        span = plots.plot_score_range(pair, low=low, high=high, references=chance)
+        span = plots.plot_training_to_unseen_score(
+            pair, low=low, high=high, references=chance
+        )
         rows.append([name, *row[1:scores], Cell(markup=span)])
     scale = f"from {low:.3g} to {high:.3g}{', dotted: chance' if chance else ''}"
     columns = [*table.columns[:scores], Column(scale)]

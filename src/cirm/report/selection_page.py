@@ -88,7 +88,7 @@ def format_settings_as_assignments(settings: Mapping[str, Any]) -> str:
     )
 
 
-def draw_scores_over_setting(
+def render_scores_over_setting(
     search: Search, rule: str, name: str, log: bool
 ) -> Markup | None:
     """Draw a rule's score over a setting; None if the setting is not a number."""
@@ -139,7 +139,7 @@ def _build_scores_section(search: Search, rule: str) -> Section | None:
         figure
         for name, space in search["space"].items()
         if (
-            figure := draw_scores_over_setting(
+            figure := render_scores_over_setting(
                 search, rule, name, space.endswith(":log")
             )
         )

@@ -9,7 +9,14 @@ from itertools import pairwise
 from statistics import fmean, stdev
 from typing import Any, NamedTuple, TypeVar
 
-from cirm.records import AdaptedScore, Curve, Record, Run, Score, has_same_settings
+from cirm.records import (
+    AdaptedScore,
+    Curve,
+    Record,
+    Run,
+    Score,
+    have_equal_shared_settings,
+)
 
 METRICS = ("accuracy", "error")
 # Records of earlier versions describe the choice of settings in other words.
@@ -96,9 +103,9 @@ def summarise_records(records: Sequence[Record]) -> dict[str, Any]:
         >>> summarise_records([score])["learners"]["erm"]["train"]
         {'mean': 80.0, 'std': None, 'seeds': 1}
     """
-    runs = group_by_learner(records, Run)
-    scores = group_by_learner(records, Score)
-    adapted = group_by_learner(records, AdaptedScore)
+    runs = group_records_by_learner(records, Run)
+    scores = group_records_by_learner(records, Score)
+    adapted = group_records_by_learner(records, AdaptedScore)
     return {
         "learners": {
             learner: _summarise_learner(
@@ -122,19 +129,19 @@ def collect_stage_scores(records: Sequence[Record]) -> dict[str, list[StageScore
                 [s for s in _select_scores_of_main_metric(scores) if s.split == split]
             )
         ]
-        for learner, scores in group_by_learner(records, Score).items()
+        for learner, scores in group_records_by_learner(records, Score).items()
     }
 
 
 def collect_sweep_scores(records: Sequence[Record]) -> dict[str, tuple[Point, ...]]:
     """Collect each learner's score along the axis of a sweep, after the last stage."""
     curves = {}
-    for learner, scores in group_by_learner(records, Score).items():
+    for learner, scores in group_records_by_learner(records, Score).items():
         last = _select_scores_of_last_stage(_select_scores_of_main_metric(scores))
         placed = [s for s in last if s.split == "sweep" and s.position is not None]
         groups = _group_rows_by_key(placed, lambda s: s.position or 0.0)
         curves[learner] = _build_mean_points(
-            (x, average_over_seeds(groups[x])) for x in sorted(groups)
+            (x, average_values_over_seeds(groups[x])) for x in sorted(groups)
         )
     return {learner: points for learner, points in curves.items() if points}
 
@@ -144,12 +151,12 @@ def collect_adapted_sweep_scores(
 ) -> dict[str, dict[str, tuple[Point, ...]]]:
     """Collect scores after adaptation along a sweep, by learner and number of rows."""
     curves: dict[str, dict[str, tuple[Point, ...]]] = {}
-    for learner, scores in group_by_learner(records, AdaptedScore).items():
+    for learner, scores in group_records_by_learner(records, AdaptedScore).items():
         placed = [s for s in scores if s.split == "sweep" and s.position is not None]
         for rows, own in _group_rows_by_key(placed, lambda s: s.rows).items():
             groups = _group_rows_by_key(own, lambda s: s.position or 0.0)
             curves.setdefault(learner, {})[rows] = _build_mean_points(
-                (x, average_over_seeds(groups[x])) for x in sorted(groups)
+                (x, average_values_over_seeds(groups[x])) for x in sorted(groups)
             )
     return curves
 
@@ -159,13 +166,15 @@ def collect_training_curves(
 ) -> dict[str, dict[str, TrainingCurve]]:
     """Collect the training curves by metric and learner, each through all stages."""
     traces: dict[str, dict[str, TrainingCurve]] = {}
-    for learner, curves in group_by_learner(records, Curve).items():
+    for learner, curves in group_records_by_learner(records, Curve).items():
         for metric, rows in _group_rows_by_key(curves, lambda c: c.metric).items():
             traces.setdefault(metric, {})[learner] = _build_training_curve(rows)
     return traces
 
 
-def average_over_seeds(rows: Iterable[Score | AdaptedScore | Curve]) -> Statistic:
+def average_values_over_seeds(
+    rows: Iterable[Score | AdaptedScore | Curve],
+) -> Statistic:
     """Average within each seed, then over seeds, with the standard deviation."""
     means = [
         fmean(row.value for row in seed)
@@ -196,7 +205,9 @@ def _summarise_learner(
     runs: list[Run],
 ) -> dict[str, Any]:
     settings = {repr(run.settings): run.settings for run in runs}
-    if not all(has_same_settings(*pair) for pair in pairwise(settings.values())):
+    if not all(
+        have_equal_shared_settings(*pair) for pair in pairwise(settings.values())
+    ):
         raise ValueError(
             f"the records of learner {learner!r} come from runs with different "
             f"settings: {' and '.join(settings)}. Put the records of each run into a "
@@ -207,11 +218,13 @@ def _summarise_learner(
         "metric": last[0].metric if last else METRICS[0],
         "order": runs[0].order if runs else last[0].order,
         **{
-            split: average_over_seeds(s for s in last if s.split == split)._asdict()
+            split: average_values_over_seeds(
+                s for s in last if s.split == split
+            )._asdict()
             for split in ("train", "test")
         },
         "adapted": {
-            rows: average_over_seeds(own)._asdict()
+            rows: average_values_over_seeds(own)._asdict()
             for rows, own in _group_rows_by_key(
                 (s for s in adapted if s.split == "test"), lambda s: s.rows
             ).items()
@@ -244,7 +257,7 @@ def _build_stage_scores(scores: list[Score]) -> list[StageScores]:
     for index, (environment, rows) in enumerate(environments.items()):
         after = _group_rows_by_key(rows, lambda s: stages.index(s.stage) + 1)
         points = _build_mean_points(
-            (stage, average_over_seeds(after[stage])) for stage in sorted(after)
+            (stage, average_values_over_seeds(after[stage])) for stage in sorted(after)
         )
         split, order = rows[0].split, rows[0].order
         arrival = find_arrival_stage(order, index) if split == "train" else None
@@ -271,7 +284,7 @@ def _build_training_curve(rows: list[Curve]) -> TrainingCurve:
         shift = end + 1 - first if first <= end else 0
         starts.append(first + shift)
         points += _build_mean_points(
-            (s + shift, average_over_seeds(steps[s])) for s in sorted(steps)
+            (s + shift, average_values_over_seeds(steps[s])) for s in sorted(steps)
         )
     return TrainingCurve(tuple(points), tuple(starts))
 
@@ -283,7 +296,9 @@ def _build_mean_points(
     return tuple(Point(x, s.mean, s.std) for x, s in places if s.mean is not None)
 
 
-def group_by_learner(records: Sequence[Record], kind: type[T]) -> dict[str, list[T]]:
+def group_records_by_learner(
+    records: Sequence[Record], kind: type[T]
+) -> dict[str, list[T]]:
     """Group records of one kind by learner, and by order if it was run in several."""
     orders: dict[str, set[str]] = {}
     for record in records:

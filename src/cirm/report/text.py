@@ -27,7 +27,7 @@ def describe_metric(metric: str) -> str:
     return UNITS.get(metric, metric)
 
 
-def describe_curve(metric: str) -> str:
+def describe_training_curve(metric: str) -> str:
     """Return the name of a training curve in words."""
     name, _, player = metric.partition(" ")
     if name not in CURVES:
@@ -41,7 +41,7 @@ def describe_adaptation(rows: str) -> str:
     return f"adapted ({count} row{'' if rows == '1' else 's'})"
 
 
-def list_adapted_rows(learners: Mapping[str, Entry]) -> list[str]:
+def list_adaptation_row_counts(learners: Mapping[str, Entry]) -> list[str]:
     """List the numbers of rows that any learner adapted to, all rows last."""
     found = {rows for entry in learners.values() for rows in entry.get("adapted", {})}
     return sorted(found, key=lambda rows: int(rows) if rows.isdecimal() else math.inf)
@@ -165,7 +165,7 @@ def _choose_best_adapted_learner(tested: Mapping[str, Entry]) -> list[tuple[str,
     adapted = {
         name: (rows[-1], entry["adapted"][rows[-1]]["mean"])
         for name, entry in tested.items()
-        if (rows := list_adapted_rows({name: entry}))
+        if (rows := list_adaptation_row_counts({name: entry}))
     }
     known = {name: pair for name, pair in adapted.items() if pair[1] is not None}
     if not known:

@@ -20,7 +20,7 @@ from cirm.records import (
     Record,
     Run,
     Score,
-    has_same_settings,
+    have_equal_shared_settings,
     read_records,
     write_text_atomically,
 )
@@ -62,13 +62,13 @@ class JobArchive:
         seeds = set(seeds)
         return [
             record
-            for entry in self.list_entries(trial)
+            for entry in self.list_packed_jobs(trial)
             if seeds & set(entry["seeds"])
             for record in unpack_job_records(entry)
             if isinstance(record, Run) or record.seed in seeds
         ]
 
-    def list_entries(self, trial: str) -> list[Entry]:
+    def list_packed_jobs(self, trial: str) -> list[Entry]:
         """List the packed jobs of a trial, by its identity, in order of their seeds."""
         entries = [self.entries[key] for key in self._keys.get(trial, [])]
         return sorted(entries, key=lambda entry: entry["seeds"])
@@ -222,7 +222,7 @@ def is_packed_job_superseded(old: Entry, new: Entry) -> bool:
         return False
     # The identity of a trial leaves out the inference; here it counts.
     same = _format_json(one["dataset"]) == _format_json(other["dataset"])
-    same = same and has_same_settings(one["settings"], other["settings"])
+    same = same and have_equal_shared_settings(one["settings"], other["settings"])
     same = same and old.get("revision", 0) == new.get("revision", 0)
     return not same or bool(set(old["seeds"]) & set(new["seeds"]))
 

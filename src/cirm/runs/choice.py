@@ -65,7 +65,7 @@ def run_all_values_and_keep_best(
 
         rows = run_learner_of_job(one, problem, report, folder)
         records[value] = [_mark_held_out_scores(row, names) for row in rows]
-    best = {seed: find_best_value(records, seed) for seed in job.seeds}
+    best = {seed: find_best_setting_value(records, seed) for seed in job.seeds}
     choices = [
         Score(job.name, job.order, seed, 0, CHOSEN, VALIDATION, job.setting, value)
         for seed, value in best.items()
@@ -100,7 +100,9 @@ def hold_out_environments(problem: Problem, count: int) -> Problem:
     )
 
 
-def find_best_value(records: Mapping[float, Sequence[Record]], seed: int) -> float:
+def find_best_setting_value(
+    records: Mapping[float, Sequence[Record]], seed: int
+) -> float:
     """Return the first value with the best validation score of a seed."""
 
     def get_validation_error(value: float) -> float:

@@ -11,7 +11,7 @@ from cirm.runs.durations import (
     CALIBRATION_SECONDS,
     JobEstimates,
     MachineSpeed,
-    estimate_jobs,
+    estimate_job_seconds,
     measure_machine_speed,
 )
 from cirm.runs.jobs import Job
@@ -78,5 +78,5 @@ def estimate_cost(
 ) -> CostEstimate:
     """Estimate what jobs cost on this machine, in a few seconds."""
     speed = measure_machine_speed()
-    estimates = estimate_jobs(jobs, times, speed, folder, calibration)
+    estimates = estimate_job_seconds(jobs, times, speed, folder, calibration)
     return CostEstimate(estimates, speed, workers, is_local, len(jobs))

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from cirm.runs.job_queue import BudgetSpentError, JobQueue
+from cirm.runs.job_queue import JobQueue, TimeBudgetSpentError
 from cirm.runs.jobs import Job
 
 Report = Callable[[Job, float], None]
@@ -52,7 +52,9 @@ class Workers(Protocol):
         """Stop jobs that are still running."""
 
 
-def drive_jobs(queue: JobQueue, workers: Workers, report: Report) -> dict[str, str]:
+def run_queued_jobs(
+    queue: JobQueue, workers: Workers, report: Report
+) -> dict[str, str]:
     """Run the jobs of a queue and return the reason of each failure by job key.
 
     A failed job does not stop the others. When the budget of the queue is overrun, the
@@ -62,8 +64,8 @@ def drive_jobs(queue: JobQueue, workers: Workers, report: Report) -> dict[str, s
     try:
         while driver.start_jobs():
             driver.handle_finished_jobs()
-            queue.check_budget()
-    except BudgetSpentError:
+            queue.check_time_budget()
+    except TimeBudgetSpentError:
         queue.unstarted += [one.job for one in driver.running.values()]
     finally:
         if driver.running:
@@ -112,9 +114,11 @@ class _Driver:
         for reference in finished:
             one = self.running.pop(reference)
             del self.jobs[one.key]
-            self._handle_result(one, self.workers.collect_result(reference, one.job))
+            self._handle_job_result(
+                one, self.workers.collect_result(reference, one.job)
+            )
 
-    def _handle_result(self, one: _RunningJob, reason: str) -> None:
+    def _handle_job_result(self, one: _RunningJob, reason: str) -> None:
         self.attempts[one.key] += 1
         if reason == LOST and self.attempts[one.key] < self.workers.attempts:
             self.queue.put_job_back(one.job)

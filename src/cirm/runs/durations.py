@@ -123,7 +123,7 @@ def time_reference_steps() -> tuple[float, float]:
     return used / count, min(used / clock, 1.0)
 
 
-def estimate_recorded_seconds(job: Job) -> float | None:
+def estimate_seconds_from_recorded_jobs(job: Job) -> float | None:
     """Return the recorded seconds of such a job, or None if none was recorded.
 
     A job of another size takes as long per example as the recorded one whose size is
@@ -139,7 +139,7 @@ def estimate_recorded_seconds(job: Job) -> float | None:
     return seconds / size * work
 
 
-def estimate_jobs(
+def estimate_job_seconds(
     jobs: Sequence[Job],
     times: Sequence[JobTime],
     speed: MachineSpeed,
@@ -158,7 +158,7 @@ def estimate_jobs(
     unknown: dict[tuple[str, str], list[Job]] = {}
     seconds: dict[str, float] = {}
     for job in jobs:
-        recorded = estimate_recorded_seconds(job)
+        recorded = estimate_seconds_from_recorded_jobs(job)
         if recorded is not None:
             seconds[job.key] = recorded * speed.slowness
         elif job.name in rates:

@@ -39,6 +39,14 @@ class FitJob(Job):
     key_file: str = ""
 
     @property
+    def revision(self) -> int:
+        """The revision of the learner's code for files, tables or images."""
+        from cirm.learners import get_learner_class
+
+        learner = get_learner_class(self.learner)
+        return learner.revision + learner.table_revision
+
+    @property
     def model_path(self) -> Path:
         """Where the model is written."""
         return Path(self.data["model"])

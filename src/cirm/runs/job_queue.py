@@ -24,15 +24,15 @@ Order = Callable[[list[Job]], Iterable[Job]]
 """Puts the jobs of a round in order."""
 
 
-class BudgetSpentError(Exception):
+class TimeBudgetSpentError(Exception):
     """The budget and its grace period are over while a job is running."""
 
 
-def parse_budget(text: str) -> float:
+def parse_time_budget(text: str) -> float:
     """Return the seconds of a budget such as 30m, 2h, 90s or 1h30m.
 
     Example:
-        >>> [parse_budget(text) for text in ("90s", "30m", "1h30m", "0.5h")]
+        >>> [parse_time_budget(text) for text in ("90s", "30m", "1h30m", "0.5h")]
         [90.0, 1800.0, 5400.0, 1800.0]
     """
     parts = re.findall(r"(\d+(?:\.\d+)?)([hms])", text)
@@ -46,7 +46,7 @@ def parse_budget(text: str) -> float:
 
 
 @dataclass
-class Budget:
+class TimeBudget:
     """A limit of wall-clock time.
 
     Attributes:
@@ -99,7 +99,7 @@ class JobQueue:
         self,
         jobs: Iterable[Job],
         order: Order = list,
-        budget: Budget | None = None,
+        budget: TimeBudget | None = None,
         seconds: Mapping[str, float] | None = None,
     ) -> None:
         self.budget = budget
@@ -119,7 +119,7 @@ class JobQueue:
             if not self._round:
                 self._round.extend(self._order(self._rounds.popleft()))
             job = self._round.popleft()
-            if self._fits_into_budget(job):
+            if self._fits_into_time_budget(job):
                 return job
             self.unstarted.append(job)
         return None
@@ -134,12 +134,12 @@ class JobQueue:
             self._expected += self._seconds[key]
             self._spent += seconds
 
-    def check_budget(self) -> None:
+    def check_time_budget(self) -> None:
         """Raise an error if running jobs must stop."""
         if self.budget and self.budget.is_overrun:
-            raise BudgetSpentError
+            raise TimeBudgetSpentError
 
-    def _fits_into_budget(self, job: Job) -> bool:
+    def _fits_into_time_budget(self, job: Job) -> bool:
         if self.budget is None:
             return True
         ratio = self._spent / self._expected if self._expected else 1.0

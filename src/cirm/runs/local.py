@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from cirm.records import Record, Run, parse_record, read_records, write_records
-from cirm.runs.driver import LOST, Report, drive_jobs
-from cirm.runs.job_queue import BudgetSpentError, JobQueue
+from cirm.runs.driver import LOST, Report, run_queued_jobs
+from cirm.runs.job_queue import JobQueue, TimeBudgetSpentError
 from cirm.runs.jobs import Job, execute_job
 from cirm.runs.tracker import JobTime, estimate_job_work
 
@@ -81,7 +81,7 @@ def run_jobs_locally(
     if workers == 1 or len(waiting) <= 1:
         return _run_jobs_in_turn(queue, folder, report)
     with ProcessWorkers(folder, min(workers, len(waiting))) as processes:
-        return drive_jobs(queue, processes, report)
+        return run_queued_jobs(queue, processes, report)
 
 
 def _run_jobs_in_turn(queue: JobQueue, folder: Path, report: Report) -> dict[str, str]:
@@ -89,7 +89,7 @@ def _run_jobs_in_turn(queue: JobQueue, folder: Path, report: Report) -> dict[str
     while job := queue.take_next_job():
 
         def progress(done: float, job: Job = job) -> None:
-            queue.check_budget()
+            queue.check_time_budget()
             report(job, done)
 
         start = time.monotonic()
@@ -98,7 +98,7 @@ def _run_jobs_in_turn(queue: JobQueue, folder: Path, report: Report) -> dict[str
             write_records(get_records_path(job, folder), records)
             queue.record_duration(job.key, time.monotonic() - start)
             report(job, 1.0)
-        except BudgetSpentError:
+        except TimeBudgetSpentError:
             queue.unstarted.append(job)
         except FAILURES as error:
             failures[job.key] = str(error) or type(error).__name__
@@ -120,7 +120,7 @@ class ProcessWorkers:
         self._context = multiprocessing.get_context("spawn")
         # A plain queue would stay locked by a worker that is killed while it reports.
         self._manager = SyncManager(ctx=self._context)
-        self._manager.start(_exit_with_parent)
+        self._manager.start(_exit_when_parent_ends)
         self._progress: Any = self._manager.Queue()
         self._pool = self._start_pool()
 
@@ -181,13 +181,13 @@ class ProcessWorkers:
 def _init_worker_process(queue: Any) -> None:  # noqa: ANN401  a queue of a context
     global _progress
     _progress = queue
-    _exit_with_parent()
+    _exit_when_parent_ends()
 
 
 _progress: Any = None  # the queue of this worker process
 
 
-def _exit_with_parent() -> None:
+def _exit_when_parent_ends() -> None:
     """Exit this process when its parent ends, even if that is killed."""
 
     def wait() -> None:

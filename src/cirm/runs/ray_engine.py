@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from cirm import __version__
 from cirm.records import format_record, write_text_atomically
-from cirm.runs.driver import LOST, Report, drive_jobs
+from cirm.runs.driver import LOST, Report, run_queued_jobs
 from cirm.runs.job_queue import JobQueue
 from cirm.runs.jobs import Job, execute_job
 from cirm.runs.local import (
@@ -54,7 +54,7 @@ def run_jobs_on_ray(
     # With a budget no job may wait on the cluster, where its time would run.
     depth = 1 if queue.budget else JOBS_PER_CORE
     with connect_to_ray(address), RayWorkers(folder, workers, depth) as cores:
-        return drive_jobs(queue, cores, report)
+        return run_queued_jobs(queue, cores, report)
 
 
 @contextmanager

@@ -100,7 +100,7 @@ class RandomSearch:
 
         A search with more trials or other rules continues in the same folder.
         """
-        (first,) = replace(self, rules=("held-out",)).plan_trial(0)
+        (first,) = replace(self, rules=("held-out",)).plan_trial_jobs(0)
         text = " ".join(
             [first.key, str(self.draw), str(format_search_space(self.space))]
         )
@@ -133,7 +133,7 @@ class RandomSearch:
         }
         return settings | draw_trial_settings(self.space, trial, self.draw)
 
-    def plan_trial(self, trial: int) -> list[CandidateJob]:
+    def plan_trial_jobs(self, trial: int) -> list[CandidateJob]:
         """Plan the jobs of a trial, first the one with all environments."""
         from cirm.learners import create
 
@@ -169,7 +169,9 @@ class RandomSearch:
 
     def plan_jobs(self) -> list[CandidateJob]:
         """Plan the jobs of all trials, each once."""
-        jobs = [job for trial in range(self.trials) for job in self.plan_trial(trial)]
+        jobs = [
+            job for trial in range(self.trials) for job in self.plan_trial_jobs(trial)
+        ]
         return list({job.key: job for job in jobs}.values())
 
 
@@ -310,7 +312,7 @@ def _summarise_trial(
     search: RandomSearch, trial: int, folder: Path, failures: Collection[str]
 ) -> dict[str, Any]:
     """Return a trial's state, and mean and standard deviation over seeds by rule."""
-    jobs = search.plan_trial(trial)
+    jobs = search.plan_trial_jobs(trial)
     paths = [path for job in jobs if (path := get_records_path(job, folder)).exists()]
     rows = [
         row for path in paths for row in read_records(path) if isinstance(row, Score)

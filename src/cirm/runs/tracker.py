@@ -100,7 +100,7 @@ class JobTracker:
     @property
     def fraction_done(self) -> float:
         """Fraction of all work that is done."""
-        seconds = self._estimate_seconds()
+        seconds = self._estimate_seconds_of_each_job()
         total = sum(seconds.values())
         done = sum(seconds[key] * part for key, part in self.fractions.items())
         return done / total if total else 1.0
@@ -108,7 +108,7 @@ class JobTracker:
     @property
     def seconds_left(self) -> float:
         """Estimated seconds until the last job finishes."""
-        seconds = self._estimate_seconds()
+        seconds = self._estimate_seconds_of_each_job()
         rest = [seconds[key] * (1 - part) for key, part in self.fractions.items()]
         workers = self.workers or self.most_running
         return max(sum(rest) / workers, max(rest, default=0.0))
@@ -123,9 +123,9 @@ class JobTracker:
         more = len(keys) - len(names)
         return [*names, f"{more} more"] if more else names
 
-    def _estimate_seconds(self) -> dict[str, float]:
+    def _estimate_seconds_of_each_job(self) -> dict[str, float]:
         """Return the expected seconds of each job, at the speed seen so far."""
-        running = self._measure_running_jobs()
+        running = self._measure_progress_of_running_jobs()
         seen = dict(self.seen)  # another thread may add to it
         for key, (part, seconds) in running.items():
             if self.trust or part > MIN_FRACTION:
@@ -147,7 +147,7 @@ class JobTracker:
             estimates[key] = pace / (OWN_PACE + part)
         return estimates
 
-    def _measure_running_jobs(self) -> dict[str, tuple[float, float]]:
+    def _measure_progress_of_running_jobs(self) -> dict[str, tuple[float, float]]:
         """Return the part of each running job since its first report, and seconds."""
         now, reports = self.clock(), dict(self.first_reports)
         return {

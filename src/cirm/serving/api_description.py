@@ -22,13 +22,13 @@ ERROR: dict[str, Json] = {
 TYPES = {"number": "number", "boolean": "boolean", "date": "string"}
 
 
-def describe_api(
+def build_openapi_description(
     model: Model, most_rows: int, how: PredictionOptions, has_token: bool
 ) -> Json:
     """Return the description in OpenAPI 3.1."""
     schemas = {
-        "Row": describe_row(model, how.fill_missing),
-        "Prediction": describe_prediction(model, how),
+        "Row": build_row_schema(model, how.fill_missing),
+        "Prediction": build_prediction_schema(model, how),
         "Error": _build_object_schema(error=_build_object_schema(**ERROR)),
     }
     description: Json = {
@@ -38,9 +38,11 @@ def describe_api(
             "version": __version__,
         },
         "paths": {
-            "/predict": {"post": _describe_predict(most_rows)},
-            "/health": _describe_get("Whether the server works", "application/json"),
-            "/metrics": _describe_get("Counts for Prometheus", "text/plain"),
+            "/predict": {"post": _describe_predict_operation(most_rows)},
+            "/health": _describe_get_operation(
+                "Whether the server works", "application/json"
+            ),
+            "/metrics": _describe_get_operation("Counts for Prometheus", "text/plain"),
         },
         "components": {"schemas": schemas},
     }
@@ -51,18 +53,18 @@ def describe_api(
     return description
 
 
-def describe_row(model: Model, fill_missing: bool) -> Json:
+def build_row_schema(model: Model, fill_missing: bool) -> Json:
     """Return the JSON schema of a row: a property for each column that is used."""
     encoding = model.schema.treatment.encoding
     columns = encoding.columns if encoding else ()
-    properties = {c.name: describe_column(c) for c in columns if c.features}
+    properties = {c.name: build_column_schema(c) for c in columns if c.features}
     required = [] if fill_missing else list(properties)
     for name in model.schema.ids:
         properties[name] = {"description": "identifier, copied to the prediction"}
     return {"type": "object", "properties": properties, "required": required}
 
 
-def describe_column(column: ColumnEncoding) -> Json:
+def build_column_schema(column: ColumnEncoding) -> Json:
     """Return the JSON schema of a column; null stands for a missing value."""
     text = column.describe().removeprefix(f"{column.name}: ")
     schema: Json = {"type": [TYPES.get(column.kind, "string"), "null"]}
@@ -80,7 +82,7 @@ def describe_column(column: ColumnEncoding) -> Json:
     return schema
 
 
-def describe_prediction(model: Model, how: PredictionOptions) -> Json:
+def build_prediction_schema(model: Model, how: PredictionOptions) -> Json:
     """Return the JSON schema of a prediction."""
     classes = model.task.classes
     if not classes:
@@ -98,7 +100,7 @@ def describe_prediction(model: Model, how: PredictionOptions) -> Json:
     )
 
 
-def _describe_predict(most_rows: int) -> Json:
+def _describe_predict_operation(most_rows: int) -> Json:
     row, prediction = (
         _build_schema_reference("Row"),
         _build_schema_reference("Prediction"),
@@ -131,18 +133,21 @@ def _describe_predict(most_rows: int) -> Json:
                     "text/csv": {"schema": TEXT},
                 },
             },
-            **{str(status): _describe_error(text) for status, text in refusals.items()},
+            **{
+                str(status): _describe_error_response(text)
+                for status, text in refusals.items()
+            },
         },
     }
 
 
-def _describe_get(summary: str, content_type: str) -> Json:
+def _describe_get_operation(summary: str, content_type: str) -> Json:
     content: Json = {content_type: {"schema": {}}}
     answer = {"200": {"description": summary, "content": content}}
     return {"get": {"summary": summary, "responses": answer}}
 
 
-def _describe_error(description: str) -> Json:
+def _describe_error_response(description: str) -> Json:
     content = {"application/json": {"schema": _build_schema_reference("Error")}}
     return {"description": description, "content": content}
 

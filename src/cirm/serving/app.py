@@ -20,9 +20,9 @@ from starlette.exceptions import HTTPException
 from cirm import __version__
 from cirm.data.cell_errors import CellError
 from cirm.model.csv_writer import escape_table_cells, format_table_as_csv
-from cirm.serving.api_description import describe_api
+from cirm.serving.api_description import build_openapi_description
 from cirm.serving.measurements import Measurements
-from cirm.serving.request_rows import CONTENT_TYPES, RequestError, parse_rows
+from cirm.serving.request_rows import CONTENT_TYPES, RequestError, parse_request_rows
 from cirm.serving.served_model import ServedModel, format_predictions
 from cirm.serving.try_page import build_try_page
 
@@ -66,7 +66,7 @@ def create_app(
     app.add_api_route("/openapi.json", endpoints.describe, methods=["GET"])
     app.add_exception_handler(RequestError, _answer_refused_request)
     app.add_exception_handler(HTTPException, _answer_http_error)
-    app.add_exception_handler(500, _answer_failure)
+    app.add_exception_handler(500, _answer_internal_error)
     guard = RequestGuard(endpoints.measurements, token, hosts)
     app.middleware("http")(guard.forward_or_refuse_request)
     return app
@@ -112,7 +112,9 @@ class Endpoints:
         await self._run_in_model_thread(self.served.reload_if_replaced)
         model, limits = self.served.current.model, self.limits
         how, has_token = self.served.how, self.has_token
-        return JSONResponse(describe_api(model, limits.rows, how, has_token))
+        return JSONResponse(
+            build_openapi_description(model, limits.rows, how, has_token)
+        )
 
     async def predict(self, request: Request) -> Response:
         """Predict the rows of a request."""
@@ -124,18 +126,20 @@ class Endpoints:
                 f"{' or '.join(CONTENT_TYPES)}, and its body must not be compressed. "
                 "Send the rows as JSON or CSV.",
             )
-        body = await read_body(request, self.limits.bytes)
+        body = await read_request_body(request, self.limits.bytes)
         wants_csv = "text/csv" in request.headers.get("accept", "")
         return await self._run_in_model_thread(
-            self._predict_body, body, kind, wants_csv
+            self._predict_request_body, body, kind, wants_csv
         )
 
-    def _predict_body(self, body: bytes, kind: str, wants_csv: bool) -> Response:
+    def _predict_request_body(
+        self, body: bytes, kind: str, wants_csv: bool
+    ) -> Response:
         self.served.reload_if_replaced()
         schema = self.served.current.model.schema
         rows, fill = self.limits.rows, self.served.how.fill_missing
-        frame = parse_rows(body, kind, schema, rows, fill)
-        predictions, notes = self._predict_frame(frame)
+        frame = parse_request_rows(body, kind, schema, rows, fill)
+        predictions, notes = self._predict_table(frame)
         self.measurements.count_rows(frame, predictions, schema)
         if wants_csv:
             text = format_table_as_csv(escape_table_cells(predictions), ",", True)
@@ -147,7 +151,7 @@ class Endpoints:
         }
         return JSONResponse(content)
 
-    def _predict_frame(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    def _predict_table(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
         try:
             return self.served.predict(frame)
         except CellError as error:
@@ -204,7 +208,7 @@ class RequestGuard:
         return _make_error_response(401, text, {"WWW-Authenticate": "Bearer"})
 
 
-async def read_body(request: Request, most: int) -> bytes:
+async def read_request_body(request: Request, most: int) -> bytes:
     """Return the body of a request; one that is too large is refused."""
     parts, size = [], 0
     async for part in request.stream():
@@ -243,7 +247,7 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
     return _make_error_response(error.status_code, text, error.headers)
 
 
-async def _answer_failure(_: Request, __: Exception) -> Response:
+async def _answer_internal_error(_: Request, __: Exception) -> Response:
     return _make_error_response(
         500, ("an error occurred in the server. See its log for the reason.")
     )

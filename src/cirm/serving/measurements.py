@@ -16,7 +16,7 @@ from prometheus_client import (
 
 from cirm.data.columns import ColumnEncoding
 from cirm.data.schema import Schema
-from cirm.data.values import is_missing_word
+from cirm.data.values import is_word_for_missing_value
 from cirm.serving.served_model import ServedModel
 
 LATENCIES = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)  # seconds
@@ -106,7 +106,7 @@ def _count_unusual_values(
     if column.name not in frame:
         return len(frame), 0
     counts = Tally(map(str, frame[column.name].tolist()))
-    missing = {text for text in counts if is_missing_word(text)}
+    missing = {text for text in counts if is_word_for_missing_value(text)}
     unclear = [text for text in counts if text not in {*column.categories, *missing}]
     total = sum(counts[text] for text in missing)
     if column.kind != "category" or not unclear:

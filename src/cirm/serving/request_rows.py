@@ -39,27 +39,27 @@ class RequestError(ValueError):
         self.status, self.row, self.column = status, row, column
 
 
-def parse_rows(
+def parse_request_rows(
     body: bytes, content_type: str, schema: Schema, most_rows: int, fill: bool = False
 ) -> pd.DataFrame:
     """Return the rows of a request as a table whose labels are 1, 2 and so on."""
     wanted = [] if fill else list(count_column_features(schema))
     if content_type in SEPARATORS:
-        cells = _read_csv(body, SEPARATORS[content_type], most_rows, wanted)
+        cells = _parse_csv_rows(body, SEPARATORS[content_type], most_rows, wanted)
     else:
-        cells = _read_json(body, most_rows, wanted)
+        cells = _parse_json_rows(body, most_rows, wanted)
     count = len(next(iter(cells.values()), ()))
     if not count:
         raise RequestError(422, "the request contains no rows. Send at least one.")
     numbers, features = list_numeric_columns(schema), count_column_features(schema)
     columns = {
-        name: _make_column(own, name in numbers, name in features)
+        name: _convert_cells_to_column(own, name in numbers, name in features)
         for name, own in cells.items()
     }
     return pd.DataFrame(columns, index=pd.RangeIndex(1, count + 1))
 
 
-def _read_json(body: bytes, most_rows: int, wanted: Collection[str]) -> Cells:
+def _parse_json_rows(body: bytes, most_rows: int, wanted: Collection[str]) -> Cells:
     try:
         rows = json.loads(body, parse_constant=_reject_json_constant)
     except (ValueError, RecursionError) as error:
@@ -75,7 +75,7 @@ def _read_json(body: bytes, most_rows: int, wanted: Collection[str]) -> Cells:
             422, 'the body must be a list of rows, for example [{"age": 50}].'
         )
     if len(rows) > most_rows:
-        raise _make_size_error(most_rows)
+        raise _make_too_many_rows_error(most_rows)
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict):
             raise RequestError(
@@ -85,9 +85,9 @@ def _read_json(body: bytes, most_rows: int, wanted: Collection[str]) -> Cells:
             )
         for name in wanted:
             if name not in row:
-                raise _make_absence_error(name, number)
+                raise _make_missing_value_error(name, number)
         for name, cell in row.items():
-            _check_cell(cell, number, name)
+            _check_cell_is_scalar(cell, number, name)
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name) for row in rows] for name in names}
 
@@ -96,7 +96,7 @@ def _reject_json_constant(name: str) -> float:
     raise ValueError(f"{name} is not a valid number in JSON")
 
 
-def _check_cell(cell: object, row: int, column: str) -> None:
+def _check_cell_is_scalar(cell: object, row: int, column: str) -> None:
     if isinstance(cell, list | dict):
         kind = "a list" if isinstance(cell, list) else "an object"
         raise RequestError(
@@ -108,7 +108,7 @@ def _check_cell(cell: object, row: int, column: str) -> None:
         )
 
 
-def _read_csv(
+def _parse_csv_rows(
     body: bytes, separator: str, most_rows: int, wanted: Collection[str]
 ) -> Cells:
     try:
@@ -118,7 +118,7 @@ def _read_csv(
             400,
             "the body of the request is not text in the encoding UTF-8. Send UTF-8.",
         ) from None
-    names, *rows = list(_split_lines(text, separator, most_rows)) or [[]]
+    names, *rows = list(_split_csv_lines(text, separator, most_rows)) or [[]]
     names = [name.strip() for name in names]
     for place, name in enumerate(names):
         if not name or name in names[:place]:
@@ -132,7 +132,7 @@ def _read_csv(
             )
     for name in wanted:
         if name not in names:
-            raise _make_absence_error(name)
+            raise _make_missing_value_error(name)
     for number, row in enumerate(rows, 1):
         if len(row) != len(names):
             raise RequestError(
@@ -144,7 +144,7 @@ def _read_csv(
     return dict(zip(names, map(list, zip(*rows, strict=True)), strict=bool(rows)))
 
 
-def _split_lines(text: str, separator: str, most_rows: int) -> Iterator[list[str]]:
+def _split_csv_lines(text: str, separator: str, most_rows: int) -> Iterator[list[str]]:
     """Yield the cells of the header and of each row; empty lines are left out."""
     file = io.StringIO(text, newline="")
     count = 0
@@ -156,7 +156,7 @@ def _split_lines(text: str, separator: str, most_rows: int) -> Iterator[list[str
                 yield cells
                 count += 1
             if count > most_rows + 1:
-                raise _make_size_error(most_rows)
+                raise _make_too_many_rows_error(most_rows)
     except csv.Error as error:
         row = max(count, 1)
         raise RequestError(
@@ -164,7 +164,7 @@ def _split_lines(text: str, separator: str, most_rows: int) -> Iterator[list[str
         ) from None
 
 
-def _make_size_error(most_rows: int) -> RequestError:
+def _make_too_many_rows_error(most_rows: int) -> RequestError:
     return RequestError(
         413,
         f"there are more than {most_rows:,} rows. Send them in several requests, or "
@@ -172,7 +172,7 @@ def _make_size_error(most_rows: int) -> RequestError:
     )
 
 
-def _make_absence_error(column: str, row: int | None = None) -> RequestError:
+def _make_missing_value_error(column: str, row: int | None = None) -> RequestError:
     place = "" if row is None else f"row {row}: "
     return RequestError(
         422,
@@ -183,7 +183,9 @@ def _make_absence_error(column: str, row: int | None = None) -> RequestError:
     )
 
 
-def _make_column(cells: Sequence[Any], is_number: bool, is_feature: bool) -> Any:  # noqa: ANN401
+def _convert_cells_to_column(
+    cells: Sequence[Any], is_number: bool, is_feature: bool
+) -> Any:  # noqa: ANN401
     """Return a column as floats if possible, else as text; unchanged if not used."""
     if is_number and all(_is_plain_number(cell) for cell in cells):
         numbers = (np.nan if cell is None else cell for cell in cells)

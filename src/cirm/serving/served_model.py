@@ -13,7 +13,7 @@ import pandas as pd
 
 from cirm.data.schema import KIND_NAMES
 from cirm.data.sources import FrameSource
-from cirm.model.abstention import choose_abstention
+from cirm.model.abstention import choose_abstention_threshold
 from cirm.model.conformal import calibrate_model
 from cirm.model.facts import format_current_time
 from cirm.model.file import load
@@ -110,7 +110,7 @@ class ServedModel:
         if self.how.sets or not model.task.classes:
             calibrate_model(model, self.how.level)
         if self.how.abstain is not None:
-            choose_abstention(model, self.how.abstain)
+            choose_abstention_threshold(model, self.how.abstain)
         digest = hashlib.sha256(self.path.read_bytes()).hexdigest()[:16]
         return LoadedModel(model, digest, format_current_time())
 

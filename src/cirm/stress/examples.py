@@ -18,7 +18,7 @@ SIZE = 0.5  # inches of an example
 MARGIN = 2.1  # inches for the names
 
 
-def draw_shortcut_examples(
+def render_shortcut_examples(
     kinds: Sequence[ShortcutKind], seed: int = 0
 ) -> Picture | None:
     """Draw examples of the kinds of shortcut in images; None without such kinds."""

@@ -36,7 +36,7 @@ def compute_bayes_optimal_score(cell: StressCell) -> float | None:
     return 100 * (1 - 1 / (2 + slope**2 / (1 - slope**2)))
 
 
-def compute_accuracy_of_channels(prior: Tensor, *channels: Tensor) -> float:
+def compute_bayes_accuracy_of_channels(prior: Tensor, *channels: Tensor) -> float:
     """Return the accuracy of the best predictor from independent channels.
 
     Args:
@@ -46,10 +46,10 @@ def compute_accuracy_of_channels(prior: Tensor, *channels: Tensor) -> float:
 
     Example:
         >>> prior, shape = torch.tensor([0.5, 0.5]), build_label_noise_channel(2, 0.25)
-        >>> round(compute_accuracy_of_channels(prior, shape), 4)
+        >>> round(compute_bayes_accuracy_of_channels(prior, shape), 4)
         0.75
         >>> color = build_label_noise_channel(2, 0.9)
-        >>> round(compute_accuracy_of_channels(prior, shape, color), 4)
+        >>> round(compute_bayes_accuracy_of_channels(prior, shape, color), 4)
         0.9
     """
     joint = prior[:, None]
@@ -70,15 +70,15 @@ def _compute_image_limit(dataset: Shortcuts) -> float:
     prior = torch.full((classes,), 1 / classes, dtype=torch.double)
     shape = build_label_noise_channel(classes, dataset.label_flip)
     if dataset.kind == "classes-random":
-        return compute_accuracy_of_channels(prior, shape)
+        return compute_bayes_accuracy_of_channels(prior, shape)
     if dataset.kind == "classes-opposite":
         own = torch.eye(classes, dtype=torch.double)
         opposite = own.roll(classes // 2, 1)
         hue = dataset.test_flip * opposite + (1 - dataset.test_flip) * own
-        return compute_accuracy_of_channels(prior, shape, hue)
+        return compute_bayes_accuracy_of_channels(prior, shape, hue)
     cues = CUES[dataset.kind][: dataset.environments if dataset.kind == "new" else None]
     cue = build_label_noise_channel(2, dataset.test_flip)
-    return compute_accuracy_of_channels(prior, shape, *[cue] * len(cues))
+    return compute_bayes_accuracy_of_channels(prior, shape, *[cue] * len(cues))
 
 
 def _compute_table_limit(dataset: PlantedShortcutTable) -> float:

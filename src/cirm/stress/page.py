@@ -10,7 +10,7 @@ from cirm.report.heat_map import HeatCell, plot_heat_map
 from cirm.report.markup import Markup, render_html_element
 from cirm.report.page import Picture, Section
 from cirm.report.table import Cell, Column, Table, build_statistic_cell
-from cirm.report.text import describe_adaptation, list_adapted_rows
+from cirm.report.text import describe_adaptation, list_adaptation_row_counts
 from cirm.stress.cells import ADAPT, CONDITIONS
 from cirm.stress.results import (
     MAX_ADAPTATION_LOSS,
@@ -61,7 +61,7 @@ def build_stress_page(
         Section(
             "",
             [
-                page.render_large_numbers(list_stress_facts(cells)),
+                page.render_headline_numbers(list_stress_facts(cells)),
                 "A learner withstands the shortcut in a cell if three conditions hold:",
                 page.render_notes_as_list(CRITERIA),
             ],
@@ -71,7 +71,7 @@ def build_stress_page(
             "Unseen: no rows of the place are known",
             [
                 _render_heat_map_of_cells(
-                    cells, _build_unseen_cell, f"{unseen}. {legend}"
+                    cells, _build_unseen_score_cell, f"{unseen}. {legend}"
                 ),
                 *notes,
             ]
@@ -82,7 +82,7 @@ def build_stress_page(
             "Adapted: unlabelled rows of the place are known",
             [
                 _render_heat_map_of_cells(
-                    cells, _build_adapted_cell, f"{adapted}. {legend}"
+                    cells, _build_adapted_score_cell, f"{adapted}. {legend}"
                 )
             ]
             if any(cell["adapted"] for cell in cells)
@@ -152,7 +152,7 @@ def get_cell_name(cell: Summary) -> str:
 
 def build_stress_table(cells: Sequence[Summary], learner: str) -> Table:
     """Build the table of all numbers, with a row for each cell."""
-    counts = list_adapted_rows({str(n): cell for n, cell in enumerate(cells)})
+    counts = list_adaptation_row_counts({str(n): cell for n, cell in enumerate(cells)})
     if not counts:
         counts = [str(count) for count in ADAPT]
     rows = []
@@ -199,7 +199,7 @@ def _render_overview(cells: Sequence[Summary], learner: str, legend: str) -> Mar
     usual = [cell for cell in cells if not cell["factor"]]
     if not usual:
         return Markup()
-    counts = list_adapted_rows({str(n): cell for n, cell in enumerate(usual)})
+    counts = list_adaptation_row_counts({str(n): cell for n, cell in enumerate(usual)})
     columns = [("", "erm"), ("", "unseen")]
     columns += [("number of rows adapted to", count) for count in counts]
     made = {}
@@ -267,13 +267,13 @@ def _render_heat_map_of_cells(
     return _render_scrolling_figure(caption, drawing)
 
 
-def _build_unseen_cell(cell: Summary) -> HeatCell:
+def _build_unseen_score_cell(cell: Summary) -> HeatCell:
     return _build_heat_cell(
         cell["unseen"]["mean"], cell["gap"], _describe_cell_in_tooltip(cell)
     )
 
 
-def _build_adapted_cell(cell: Summary) -> HeatCell | None:
+def _build_adapted_score_cell(cell: Summary) -> HeatCell | None:
     statistic = cell["adapted"].get("all")
     if statistic is None or statistic["mean"] is None:
         return None

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from cirm.records import AdaptedScore, Record, Score
-from cirm.report.summary import average_over_seeds
+from cirm.report.summary import average_values_over_seeds
 from cirm.runs.archive import JobArchive, load_archive, unpack_job_records
 from cirm.runs.jobs import Job
 from cirm.runs.local import list_unfinished_jobs
@@ -131,7 +131,7 @@ def _average_scores_over_seeds(
     scores: Sequence[Score | AdaptedScore],
 ) -> dict[str, Any]:
     """Return mean and standard deviation over seeds, errors as explained variance."""
-    statistic = average_over_seeds(scores)._asdict()
+    statistic = average_values_over_seeds(scores)._asdict()
     if scores and scores[0].metric == "error" and statistic["mean"] is not None:
         statistic["mean"] = 100 * (1 - statistic["mean"])
         if statistic["std"] is not None:

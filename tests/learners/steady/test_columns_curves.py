@@ -5,8 +5,11 @@ import torch
 
 from cirm.environments import Environment, Stream, Task
 from cirm.learners import create
-from cirm.learners.steady.columns_curves import fit_curves, measure_slopes_on_curves
-from cirm.learners.steady.columns_effects import measure_coefficients
+from cirm.learners.steady.columns_curves import (
+    fit_feature_curves,
+    measure_slopes_on_curves,
+)
+from cirm.learners.steady.columns_effects import measure_partial_coefficients
 from cirm.learners.steady.meta_analysis import UNKNOWN
 from cirm.randomness import Randomness
 
@@ -29,7 +32,7 @@ def measure(rows, curves, is_first):
 def test_the_slope_on_the_curve_is_that_of_the_threshold():
     """With a threshold at the middle the curve is 1 - 2 flip times the sign."""
     rows = draw_rows(200_000, 0.1, 0)
-    curves = fit_curves(*rows)
+    curves = fit_feature_curves(*rows)
     # The curve has the spread of the target, times the noise 1 - 0.8^2.
     heights = curves.evaluate(torch.tensor([-2.0, 2.0]).double())[:, 0]
     assert heights.tolist() == pytest.approx([-0.36, 0.36], abs=0.01)
@@ -44,7 +47,7 @@ def test_equal_places_differ_by_chance_only():
     squares, differences = [], []
     for seed in range(300):
         rows = draw_rows(300, 0.1, 2 * seed)
-        curves = fit_curves(*rows)
+        curves = fit_feature_curves(*rows)
         one, two = (
             measure(rows, curves, True),
             measure(draw_rows(300, 0.1, 2 * seed + 1), curves, False),
@@ -62,7 +65,7 @@ def test_a_straight_number_has_no_curve_and_neither_has_a_feature_of_chance():
     y = torch.randn(500, generator=generator).double()
     number = y + torch.randn(500, generator=generator)
     chance = torch.randint(2, (500,), generator=generator).double()
-    curves = fit_curves(torch.stack([number, chance], 1), y)
+    curves = fit_feature_curves(torch.stack([number, chance], 1), y)
     assert not curves.values.any()
     empty, simple = torch.zeros(0, 2).double(), torch.ones(2, dtype=torch.bool)
     rows = torch.stack([number, chance], 1), y
@@ -74,7 +77,7 @@ def test_a_number_that_marks_large_values_has_a_curve():
     generator = torch.Generator().manual_seed(0)
     y = torch.randn(1000, generator=generator).double()
     number = y.sign() + 0.5 * torch.randn(1000, generator=generator)
-    curves = fit_curves(number[:, None], y)
+    curves = fit_feature_curves(number[:, None], y)
     heights = curves.evaluate(torch.tensor([-2.0, -0.2, 0.2, 2.0]).double())[:, 0]
     assert heights[:2].tolist() == pytest.approx([float(heights[0])] * 2, rel=0.2)
     assert heights[2:].tolist() == pytest.approx([-float(heights[0])] * 2, rel=0.2)
@@ -87,7 +90,9 @@ def test_coefficients_are_those_of_least_squares():
     y = x @ torch.tensor([1.0, -2.0, 0.0]).double()
     y = y + torch.randn(len(y), generator=generator)
     x, y = x - x.mean(0), y - y.mean()
-    found = measure_coefficients(x, y, torch.arange(3), torch.zeros(0, 3).double())
+    found = measure_partial_coefficients(
+        x, y, torch.arange(3), torch.zeros(0, 3).double()
+    )
     solved = torch.linalg.lstsq(x, y[:, None]).solution[:, 0]
     assert found[:, 0].tolist() == pytest.approx(solved.tolist(), abs=1e-3)
     covariance = torch.linalg.inv(x.T @ x)  # the noise has variance 1

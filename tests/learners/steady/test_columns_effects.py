@@ -6,11 +6,11 @@ import torch
 from cirm.environments import Environment, Stream, Task
 from cirm.learners.steady.columns_changes import (
     _find_changed_effects,
-    compare_with_usual_changes,
-    estimate_usual_spreads,
+    compute_p_values_given_usual_spread,
+    estimate_usual_spread_of_effects,
     find_equal_effects,
 )
-from cirm.learners.steady.columns_effects import measure_effects
+from cirm.learners.steady.columns_effects import measure_feature_effects
 from cirm.learners.steady.meta_analysis import combine_effects
 from tests.learners.steady.test_columns import train
 
@@ -26,7 +26,9 @@ def test_the_effect_of_a_binary_column_is_the_log_odds_ratio(frequency):
     x[ones : ones + int((n - ones) * low)] = 1.0
     scaled = (x - x.mean()) / x.std()
     unit, past = torch.zeros(1).long(), torch.zeros(0, 1).double()
-    found = measure_effects(scaled[:, None], y[:, None], unit, past, is_value=False)
+    found = measure_feature_effects(
+        scaled[:, None], y[:, None], unit, past, is_value=False
+    )
     counts = (ones * high, ones * (1 - high), (n - ones) * low, (n - ones) * (1 - low))
     a, b, c, d = (torch.tensor(count) for count in counts)
     ratio = float((a * d / (b * c)).log() * x.std())  # per standard deviation
@@ -70,9 +72,9 @@ def test_the_usual_spread_is_that_of_other_units():
     effects = (effects + 0.1 * torch.randn(3, 200, generator=generator))[..., None]
     variances, unit = torch.full_like(effects, 0.01), torch.arange(200)
     every = torch.ones(200).bool()
-    found = estimate_usual_spreads(effects, variances, every, unit)
+    found = estimate_usual_spread_of_effects(effects, variances, every, unit)
     assert found.flatten().tolist() == pytest.approx([0.3] * 200, abs=0.04)
-    few = estimate_usual_spreads(effects, variances, ~every, unit)
+    few = estimate_usual_spread_of_effects(effects, variances, ~every, unit)
     assert few.flatten().tolist() == pytest.approx([0.05] * 200, abs=0.01)
 
 
@@ -85,7 +87,10 @@ def test_effects_that_vary_as_usual_are_rarely_called_changed():
     variances, unit = torch.full_like(effects[0], 0.01), torch.arange(12)
     every = torch.ones(12).bool()
     p_values = torch.stack(
-        [compare_with_usual_changes(own, variances, every, unit) for own in effects]
+        [
+            compute_p_values_given_usual_spread(own, variances, every, unit)
+            for own in effects
+        ]
     )
     assert float((p_values < 0.01).double().mean()) < 0.08
     plain = combine_effects(effects.movedim(1, 0), variances[:, None]).p_value()

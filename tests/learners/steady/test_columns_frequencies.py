@@ -5,7 +5,7 @@ import torch
 
 from cirm.environments import Environment, Stream, Task
 from cirm.learners.steady.columns_frequencies import (
-    compute_shifted_frequencies,
+    compute_shifted_class_frequencies,
     estimate_intercept_shifts,
 )
 from tests.learners.steady.test_columns import score, train
@@ -28,7 +28,7 @@ def test_known_frequencies_are_recovered(truth):
     truth = torch.tensor(truth).double()
     found = estimate_intercept_shifts(draw_logits(20_000, truth), USUAL, WIDE)
     assert torch.allclose(
-        compute_shifted_frequencies(found.mean, USUAL), truth, atol=0.02
+        compute_shifted_class_frequencies(found.mean, USUAL), truth, atol=0.02
     )
 
 
@@ -40,7 +40,7 @@ def test_the_maximum_is_that_of_em():
         share = (weighted / weighted.sum(1, keepdim=True)).mean(0)
     found = estimate_intercept_shifts(logits, USUAL, 1e3 * WIDE)
     assert torch.allclose(
-        compute_shifted_frequencies(found.mean, USUAL), share, atol=1e-4
+        compute_shifted_class_frequencies(found.mean, USUAL), share, atol=1e-4
     )
 
 

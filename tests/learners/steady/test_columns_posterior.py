@@ -9,8 +9,8 @@ from cirm.learners.steady.columns_posterior import (
     EffectPrior,
     convert_effects_to_logits,
     estimate_category_table,
-    estimate_effect,
-    estimate_slope,
+    estimate_effect_on_log_odds,
+    estimate_slope_on_numerical_target,
 )
 
 FLAT = EffectPrior(0.0, 100.0, 1.0)
@@ -30,14 +30,14 @@ def draw_classes(n, agreement, seed=0):
 def test_the_known_effect_of_a_binary_feature_is_recovered(agreement):
     soft, u, _ = draw_classes(20_000, agreement)
     truth = 2 * math.log(agreement / (1 - agreement))
-    posterior = estimate_effect(soft, u, FLAT)
+    posterior = estimate_effect_on_log_odds(soft, u, FLAT)
     assert posterior.low < truth < posterior.high
     assert posterior.median == pytest.approx(truth, abs=0.25)
 
 
 def test_soft_labels_that_are_certain_give_the_labelled_estimate():
     _, u, y = draw_classes(4_000, 0.8)
-    posterior = estimate_effect(y.clamp(1e-3, 1 - 1e-3), u, FLAT)
+    posterior = estimate_effect_on_log_odds(y.clamp(1e-3, 1 - 1e-3), u, FLAT)
     table = [[((y == a) & (u == b)).sum() for b in (0, 1)] for a in (0, 1)]
     ratio = math.log(table[1][1] * table[0][0] / (table[0][1] * table[1][0]))
     assert posterior.median == pytest.approx(ratio, abs=0.05)
@@ -46,7 +46,7 @@ def test_soft_labels_that_are_certain_give_the_labelled_estimate():
 def test_soft_labels_that_say_nothing_leave_the_prior():
     _, u, _ = draw_classes(500, 0.8)
     prior = EffectPrior(1.0, 0.5, 30.0)
-    posterior = estimate_effect(torch.full_like(u, 0.4), u, prior)
+    posterior = estimate_effect_on_log_odds(torch.full_like(u, 0.4), u, prior)
     assert posterior.median == pytest.approx(1.0, abs=0.15)
 
 
@@ -55,7 +55,7 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
     hits = 0
     for seed in range(40):
         soft, u, _ = draw_classes(400, 0.3, seed)
-        posterior = estimate_effect(soft, u, FLAT)
+        posterior = estimate_effect_on_log_odds(soft, u, FLAT)
         hits += posterior.low < truth < posterior.high
     assert hits >= 34
 
@@ -73,7 +73,9 @@ def test_the_regression_form_is_exact_for_normal_variables():
     f = torch.randn(n, generator=generator).double()
     y = f + rest**0.5 * torch.randn(n, generator=generator).double()
     u = slope * y + noise**0.5 * torch.randn(n, generator=generator).double() + 3.0
-    posterior, slopes, total = estimate_slope(f, u, rest, EffectPrior(0.0, 100.0, 1.0))
+    posterior, slopes, total = estimate_slope_on_numerical_target(
+        f, u, rest, EffectPrior(0.0, 100.0, 1.0)
+    )
     assert total == pytest.approx(noise + slope**2 * rest, rel=0.02)
     assert float(slopes.mean()) == pytest.approx(slope, abs=0.01)
     assert posterior.median == pytest.approx(slope / noise, rel=0.05)

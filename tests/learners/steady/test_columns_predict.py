@@ -8,13 +8,19 @@ from torch.nn import functional as F
 
 from cirm.learners.steady import columns_search
 from cirm.learners.steady.columns_frequencies import estimate_intercept_shifts
-from cirm.learners.steady.columns_learn import create_first_state, learn_environment
-from cirm.learners.steady.columns_posterior import EffectPrior, estimate_slope
+from cirm.learners.steady.columns_learn import (
+    create_state_from_first_environment,
+    learn_environment,
+)
+from cirm.learners.steady.columns_posterior import (
+    EffectPrior,
+    estimate_slope_on_numerical_target,
+)
 from cirm.learners.steady.columns_predict import USUAL_SPREAD, measure_intercept_spread
-from cirm.learners.steady.columns_refuse import _has_other_unit
+from cirm.learners.steady.columns_refuse import _is_on_another_scale
 from cirm.learners.steady.columns_search import (
+    find_and_set_aside_unstable_features,
     remove_features_from_stable_model,
-    search_unstable_features,
     summarise_environment,
 )
 from tests.learners.steady.test_columns import make_place
@@ -28,7 +34,7 @@ def get_data(place, shift=0.0):
 def two_places():
     """The state after two places whose inputs have other means."""
     first, second = get_data(make_place("a")), get_data(make_place("b"), 1.5)
-    state = create_first_state(*first, (), is_value=False)
+    state = create_state_from_first_environment(*first, (), is_value=False)
     for x, y in (first, second):
         summary = summarise_environment(state, x, y, is_value=False)
         state = learn_environment(state, x, y, summary, is_value=False)
@@ -60,7 +66,9 @@ def test_all_looks_together_spend_no_more_than_the_level(two_places, monkeypatch
     x, y = get_data(make_place("c"))
     for _ in range(40):
         summary = summary or summarise_environment(state, x, y, is_value=False)
-        state = search_unstable_features(state, [summary], 0.05, none, none, False)
+        state = find_and_set_aside_unstable_features(
+            state, [summary], 0.05, none, none, False
+        )
     by_look = sorted(set(spent), reverse=True)
     assert by_look[0] == pytest.approx(0.05 * 6 / math.pi**2)
     assert 0.04 < sum(by_look) < 0.05
@@ -95,7 +103,7 @@ def test_rows_that_say_nothing_leave_the_prior_of_an_effect():
     values = torch.randn(50, generator=generator).double()
     prediction = 1e-9 * torch.randn(50, generator=generator).double()
     prior = EffectPrior(0.4, 0.5, 5.0)
-    found, _, total = estimate_slope(prediction, values, 1.0, prior)
+    found, _, total = estimate_slope_on_numerical_target(prediction, values, 1.0, prior)
     limit = 0.98 * total**0.5
     last = limit / (total - limit**2)
     effects = torch.linspace(-last, last, 400_001).double()
@@ -109,4 +117,4 @@ def test_rows_that_say_nothing_leave_the_prior_of_an_effect():
 @pytest.mark.parametrize("shift", [0.0, 15.0, -15.0])
 def test_values_far_from_all_seen_are_in_another_unit(shift):
     values = torch.randn(500, generator=torch.Generator().manual_seed(0)) + shift
-    assert _has_other_unit(values, limit=5.0) is bool(shift)
+    assert _is_on_another_scale(values, limit=5.0) is bool(shift)

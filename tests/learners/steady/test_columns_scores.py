@@ -5,11 +5,14 @@ import torch
 
 from cirm.environments import Environment, Stream, Task
 from cirm.learners.steady.columns_basis import fit_basis
-from cirm.learners.steady.columns_predict import fit_slope, predict_slope
+from cirm.learners.steady.columns_predict import (
+    fit_calibration_slope,
+    predict_calibration_slope,
+)
 from cirm.learners.steady.columns_scores import (
     compute_scores,
     cross_fit_scores,
-    learn_weights,
+    learn_weights_of_block_scores,
 )
 from cirm.learners.steady.columns_state import create_empty_state
 from tests.learners.steady.test_columns import train
@@ -31,7 +34,7 @@ def correlate(one, other):
 def test_scores_have_the_shape_of_the_effect():
     x, y = draw_columns(2000)
     basis, block = fit_basis(x, 1), torch.arange(3)
-    weights = learn_weights(basis, x, y, block)
+    weights = learn_weights_of_block_scores(basis, x, y, block)
     scores = compute_scores(basis, x, weights, block)
     assert correlate(scores[:, 0], x[:, 0]) > 0.99
     assert correlate(scores[:, 1], -x[:, 1].abs()) > 0.95
@@ -42,7 +45,7 @@ def test_scores_have_the_shape_of_the_effect():
 def test_a_block_has_one_score_at_its_first_feature():
     x, y = draw_columns(500)
     basis, block = fit_basis(x, 1), torch.tensor([0, 0, 2])
-    weights = learn_weights(basis, x, y, block)
+    weights = learn_weights_of_block_scores(basis, x, y, block)
     scores = compute_scores(basis, x, weights, block)
     assert not scores[:, 1].any()
     assert correlate(scores[:, 0], x[:, 0] - 2 * x[:, 1].abs()) > 0.9
@@ -53,7 +56,7 @@ def test_halves_have_one_centre_one_sign_and_two_values():
     x, _ = draw_columns(400)
     y = torch.randn(400, generator=torch.Generator().manual_seed(3)).double()
     basis, block = fit_basis(x, 1), torch.arange(3)
-    weights = learn_weights(basis, x, y, block)
+    weights = learn_weights_of_block_scores(basis, x, y, block)
     scores = cross_fit_scores(basis, x, y, weights, block)
     whole = compute_scores(basis, x, weights, block)
     for half in (slice(0, None, 2), slice(1, None, 2)):
@@ -95,28 +98,30 @@ def test_the_slope_on_arrival_is_that_of_least_squares_or_of_the_log_odds(slope)
     generator = torch.Generator().manual_seed(0)
     outputs = 2 * torch.randn(20_000, 1, generator=generator).double() + 1
     noise = torch.randn(20_000, 1, generator=generator)
-    found, variance = fit_slope(outputs, 3 + slope * outputs + noise, is_value=True)
+    found, variance = fit_calibration_slope(
+        outputs, 3 + slope * outputs + noise, is_value=True
+    )
     assert float(found) == pytest.approx(slope, abs=0.02)
     assert float(variance) == pytest.approx(1 / (20_000 * 4), rel=0.05)
     shares = (slope * outputs - 0.5).sigmoid()
     y = (torch.rand(20_000, 1, generator=generator) < shares).double()
-    found, variance = fit_slope(outputs, y, is_value=False)
+    found, variance = fit_calibration_slope(outputs, y, is_value=False)
     assert float(found) == pytest.approx(slope, abs=4 * float(variance) ** 0.5)
     three = torch.randn(20_000, 3, generator=generator).double() * 2
     labels = torch.multinomial((slope * three).softmax(1), 1, generator=generator)
     aims = torch.nn.functional.one_hot(labels[:, 0], 3).double()
-    found, _ = fit_slope(three, aims, is_value=False)
+    found, _ = fit_calibration_slope(three, aims, is_value=False)
     assert float(found) == pytest.approx(slope, abs=0.05)
 
 
 def test_the_slope_for_a_new_place_is_between_one_and_that_on_arrival():
     arrivals = create_empty_state(1, 2, 1, 2, 0, 0, 0).arrivals
-    assert float(predict_slope(arrivals)) == 1.0
+    assert float(predict_calibration_slope(arrivals)) == 1.0
 
     def predict(slopes, variance):
         known = torch.tensor(slopes).double()
         return float(
-            predict_slope(
+            predict_calibration_slope(
                 arrivals._replace(
                     slopes=known, slope_variances=torch.full_like(known, variance)
                 )

@@ -35,17 +35,17 @@ from cirm.learners.steady.directions_features import (
 from cirm.learners.steady.directions_stable import compute_spread_ratio
 from cirm.learners.steady.directions_stage import remove_directions_from_rows
 from cirm.learners.steady.directions_statistics import (
-    append_statistics,
-    count_statistics,
-    fit_scale,
-    measure_statistics,
+    append_image_statistics,
+    compute_image_statistics,
+    count_image_statistics,
+    fit_statistics_scale,
 )
 from cirm.learners.steady.directions_views import (
     HIDDEN,
     add_mean_pattern_to_view,
     apply_view,
     fit_view,
-    measure_visibility,
+    measure_feature_visibility,
 )
 from cirm.memory import select_replica
 from cirm.randomness import Randomness
@@ -65,7 +65,7 @@ def draw_rows(seed, n=4000, right=(0.9, 0.2), strength=1.5, classes=2):
 
 def test_em_recovers_the_tables_of_two_features():
     logits, values, _ = draw_rows(0, n=8000)
-    estimate = tables.estimate_tables(logits, values)
+    estimate = tables.estimate_value_tables_by_em(logits, values)
     truth = torch.tensor([[[0.9, 0.1], [0.1, 0.9]], [[0.2, 0.8], [0.8, 0.2]]])
     torch.testing.assert_close(estimate.tables, truth.double(), atol=0.03, rtol=0)
 
@@ -73,9 +73,9 @@ def test_em_recovers_the_tables_of_two_features():
 def test_em_does_not_depend_on_the_order_of_rows_and_is_deterministic():
     logits, values, _ = draw_rows(1)
     order = torch.randperm(len(logits), generator=torch.Generator().manual_seed(0))
-    first = tables.estimate_tables(logits, values)
-    again = tables.estimate_tables(logits, values)
-    other = tables.estimate_tables(logits[order], values[:, order])
+    first = tables.estimate_value_tables_by_em(logits, values)
+    again = tables.estimate_value_tables_by_em(logits, values)
+    other = tables.estimate_value_tables_by_em(logits[order], values[:, order])
     for a, b, c in zip(first, again, other, strict=True):
         torch.testing.assert_close(a, b, atol=0, rtol=0)
         torch.testing.assert_close(a, c, atol=1e-6, rtol=1e-6)
@@ -84,23 +84,29 @@ def test_em_does_not_depend_on_the_order_of_rows_and_is_deterministic():
 def test_em_with_a_perfect_model_counts_as_if_there_were_labels():
     _, values, y = draw_rows(2)
     logits = 100 * torch.nn.functional.one_hot(y, 2).float()
-    counted = tables.normalise_counts(tables.count_values_by_class(values, y, 2))
-    estimate = tables.estimate_tables(logits, values)
+    counted = tables.convert_counts_to_probabilities(
+        tables.count_values_by_class(values, y, 2)
+    )
+    estimate = tables.estimate_value_tables_by_em(logits, values)
     torch.testing.assert_close(estimate.tables, counted, atol=1e-3, rtol=0)
 
 
 def test_em_without_rows_gives_the_even_prior():
-    estimate = tables.estimate_tables(torch.zeros(0, 2), torch.zeros(1, 0).long())
+    estimate = tables.estimate_value_tables_by_em(
+        torch.zeros(0, 2), torch.zeros(1, 0).long()
+    )
     torch.testing.assert_close(estimate.tables, torch.full((1, 2, 2), 0.5).double())
     assert estimate.nothing > 0.15
 
 
 def test_rows_tell_a_feature_that_says_nothing_from_one_that_does():
-    silent = tables.estimate_tables(*draw_rows(6, n=1000, right=(0.5,))[:2])
+    silent = tables.estimate_value_tables_by_em(*draw_rows(6, n=1000, right=(0.5,))[:2])
     assert silent.nothing > 0.6
-    telling = tables.estimate_tables(*draw_rows(6, n=1000, right=(0.2,))[:2])
+    telling = tables.estimate_value_tables_by_em(
+        *draw_rows(6, n=1000, right=(0.2,))[:2]
+    )
     assert telling.nothing < 1e-6
-    nobody = tables.estimate_tables(
+    nobody = tables.estimate_value_tables_by_em(
         0 * draw_rows(6, n=1000)[0], draw_rows(6, n=1000)[1]
     )
     assert nobody.nothing > 0.3  # a stable model at chance cannot tell
@@ -110,7 +116,10 @@ def test_what_was_seen_is_believed_sooner_and_so_is_its_mirror_image():
     seen = torch.tensor([[[0.85, 0.15], [0.15, 0.85]]])
     for right in (0.9, 0.1):
         rows = draw_rows(8, n=40, right=(right,), strength=0.6)[:2]
-        alone, held = tables.estimate_tables(*rows), tables.estimate_tables(*rows, seen)
+        alone, held = (
+            tables.estimate_value_tables_by_em(*rows),
+            tables.estimate_value_tables_by_em(*rows, seen),
+        )
         assert held.nothing < alone.nothing
         assert (held.tables[0, 0, 0] > 0.5) == (right > 0.5)
 
@@ -125,8 +134,8 @@ def test_ten_values_are_learned_again_or_left_alone():
     random = torch.randint(k, (n,), generator=generator)
 
     def right(values):
-        estimate = tables.estimate_tables(logits, values[None])
-        scores = logits + tables.compute_log_evidence_of_values(
+        estimate = tables.estimate_value_tables_by_em(logits, values[None])
+        scores = logits + tables.compute_class_log_likelihoods(
             estimate.draws, values[None]
         )
         return (scores.softmax(-1).mean(0).argmax(-1) == y).double().mean()
@@ -140,7 +149,7 @@ def test_the_interval_of_a_table_covers_the_truth():
     inside = []
     for seed in range(60):
         logits, values, _ = draw_rows(seed, n=300, right=(0.85,))
-        estimate = tables.estimate_tables(logits, values)
+        estimate = tables.estimate_value_tables_by_em(logits, values)
         z = (estimate.tables[0, 0, 1].log() - torch.tensor(0.15).log()).item()
         inside.append(abs(z) < 1.96 * estimate.error[0, 0, 1].item())
     assert sum(inside) >= 52
@@ -191,7 +200,7 @@ def draw_moments(seed, shift=0.0, n=400, d=60):
         y = torch.randint(2, (n,), generator=generator)
         x = scale * torch.randn(n, d, generator=generator).double()
         x[:, 0] += y * (2 + change)
-        made.append(search.measure_moments(x, y, 2))
+        made.append(search.compute_class_moments(x, y, 2))
     return made
 
 
@@ -199,8 +208,12 @@ def test_p_values_are_uniform_if_nothing_changed():
     p_values = []
     for seed in range(150):
         past, new = draw_moments(seed)
-        axes = search.find_axes(search.pool_moments(past, new))
-        p_values.append(search.measure_change(past, new, axes).discriminant)
+        axes = search.find_principal_axes_within_classes(
+            search.pool_class_moments(past, new)
+        )
+        p_values.append(
+            search.measure_change_of_class_means(past, new, axes).discriminant
+        )
     assert stats.kstest(p_values, "uniform").pvalue > 0.01
 
 
@@ -209,8 +222,12 @@ def test_the_family_of_tests_has_its_level_and_power():
         found = 0
         for seed in range(100):
             past, new = draw_moments(seed, shift)
-            axes = search.find_axes(search.pool_moments(past, new))
-            found += search.measure_change(past, new, axes).p_value < 0.05
+            axes = search.find_principal_axes_within_classes(
+                search.pool_class_moments(past, new)
+            )
+            found += (
+                search.measure_change_of_class_means(past, new, axes).p_value < 0.05
+            )
         return found
 
     assert count(0.0) <= 12  # 5 are expected; twice as many would be a fault
@@ -273,9 +290,9 @@ def test_a_view_takes_a_colour_out_of_pictures_exactly():
     shape = (2, 6, 6)
     view = fit_view(rows, values, targets, 2, shape)
     seen = apply_view(view, rows, values)
-    scale = fit_scale(rows, targets, shape)
-    assert measure_visibility(seen, values, targets, 2, shape, scale) < HIDDEN
-    assert measure_visibility(rows, values, targets, 2, shape, scale) > 0.9
+    scale = fit_statistics_scale(rows, targets, shape)
+    assert measure_feature_visibility(seen, values, targets, 2, shape, scale) < HIDDEN
+    assert measure_feature_visibility(rows, values, targets, 2, shape, scale) > 0.9
     common = int(torch.bincount(values).argmax())
     pixels = seen.unflatten(1, (2, -1))
     torch.testing.assert_close(pixels[:, common].float(), grey, atol=0.02, rtol=0)
@@ -306,23 +323,23 @@ def test_a_pattern_takes_a_mark_out_of_pictures_and_nothing_else():
     wanted = mark if common == 1 else -mark
     torch.testing.assert_close(view.pattern[1 - common], wanted, atol=0.1, rtol=0)
     assert not view.pattern[1 - common, 2:].any() and not view.pattern[common].any()
-    scale = fit_scale(rows, targets, (1, 6, 6))
+    scale = fit_statistics_scale(rows, targets, (1, 6, 6))
     parts = values, targets, 2, (1, 6, 6), scale
-    assert measure_visibility(rows, *parts) > 0.6
-    assert measure_visibility(apply_view(view, rows, values), *parts) < HIDDEN
+    assert measure_feature_visibility(rows, *parts) > 0.6
+    assert measure_feature_visibility(apply_view(view, rows, values), *parts) < HIDDEN
 
 
 def test_a_spread_that_no_mean_shows_is_visible():
     rows, values, targets, _ = paint("none")
     rows = rows - rows.mean(0)
     rows[values == 1] *= 3
-    parts = values, targets, 2, (36,), fit_scale(rows, targets, (36,))
-    assert measure_visibility(rows, *parts) > 0.5
+    parts = values, targets, 2, (36,), fit_statistics_scale(rows, targets, (36,))
+    assert measure_feature_visibility(rows, *parts) > 0.5
 
 
 def test_shares_of_channels_do_not_depend_on_the_brightness():
     rows, values, _, _ = paint("colour")
-    both = [measure_statistics(factor * rows, (2, 6, 6)) for factor in (1.0, 0.5)]
+    both = [compute_image_statistics(factor * rows, (2, 6, 6)) for factor in (1.0, 0.5)]
     torch.testing.assert_close(both[0][:, :4], both[1][:, :4])
     torch.testing.assert_close(both[0][:, 0], (values == 0).double())
 
@@ -334,20 +351,22 @@ def search_pictures(kinds, n=1000):
         rows, u, y, _ = paint(kinds, n=n, seed=seed, right=right)
         shape = (2, 6, 6) if rows.shape[1] == 72 else (1, 6, 6)
         if parts is None:
-            scale = fit_scale(rows, y, shape)
-        rows = append_statistics(rows, shape, scale)
-        moments.append(search.measure_moments(rows, y, 2))
+            scale = fit_statistics_scale(rows, y, shape)
+        rows = append_image_statistics(rows, shape, scale)
+        moments.append(search.compute_class_moments(rows, y, 2))
         parts = rows, u, y, shape
-    axes = search.find_axes(search.pool_moments(*moments))
+    axes = search.find_principal_axes_within_classes(
+        search.pool_class_moments(*moments)
+    )
     return *parts, moments, axes
 
 
 @pytest.mark.parametrize("kind", ["colour", "corner"])
 def test_the_feature_behind_a_change_is_found_and_set_aside(kind):
     rows, u, y, shape, moments, axes = search_pictures(kind)
-    change = search.measure_change(*moments, axes)
+    change = search.measure_change_of_class_means(*moments, axes)
     assert change.p_value < 0.01
-    guesses = build_first_guesses(rows, count_statistics(shape), y, change, axes)
+    guesses = build_first_guesses(rows, count_image_statistics(shape), y, change, axes)
     finding = find_clearest_changed_feature(rows, y, guesses, *moments, axes)
     assert (finding.values == u).double().mean() > 0.99
     assert finding.separation > 4
@@ -362,8 +381,8 @@ def test_the_feature_behind_a_change_is_found_and_set_aside(kind):
         )
         for m in moments
     ]
-    axes = search.find_axes(search.pool_moments(*left))
-    assert search.measure_change(*left, axes).p_value > 0.05
+    axes = search.find_principal_axes_within_classes(search.pool_class_moments(*left))
+    assert search.measure_change_of_class_means(*left, axes).p_value > 0.05
 
 
 def test_a_better_reading_tells_more_and_a_mixture_is_less_far_apart():
@@ -393,7 +412,9 @@ def test_values_of_labelled_rows_are_read_with_fewer_errors():
     u = torch.where(torch.rand(4000, generator=generator) < 0.1, 1 - y, y)
     rows = torch.randn(4000, 3, generator=generator).double()
     rows[:, 0] += 3.5 * u
-    axes = search.find_axes(search.measure_moments(rows, y, 2))
+    axes = search.find_principal_axes_within_classes(
+        search.compute_class_moments(rows, y, 2)
+    )
     feature = fit_feature(rows, u, y, 2, axes)
     alone = compute_feature_values(feature, rows)
     given = compute_values_given_class(feature, rows, y)
@@ -435,7 +456,7 @@ def test_information_counts_what_the_stable_model_knows_beside_how_often_it_is_r
 def test_statistics_of_images_of_one_row_or_column_are_finite():
     rows = torch.rand(5, 6, generator=torch.Generator().manual_seed(2))
     for shape in ((2, 1, 3), (2, 3, 1), (6, 1, 1)):
-        assert measure_statistics(rows, shape).isfinite().all()
+        assert compute_image_statistics(rows, shape).isfinite().all()
 
 
 def test_tests_that_find_nothing_at_all_have_a_large_p_value():
@@ -444,7 +465,9 @@ def test_tests_that_find_nothing_at_all_have_a_large_p_value():
 
 def test_the_smallest_p_value_of_independent_axes_is_uniform_when_corrected():
     axes = torch.rand(4000, 50, generator=torch.Generator().manual_seed(1))
-    corrected = [search.ChangeTest(0.5, row, 0.0).corrected_axes for row in axes]
+    corrected = [
+        search.ChangeTest(0.5, row, 0.0).corrected_p_value_of_axes for row in axes
+    ]
     assert stats.kstest(corrected, "uniform").pvalue > 0.01
 
 
@@ -565,10 +588,13 @@ def test_the_size_of_a_change_is_unbiased(shift):
     for _ in range(200):
         first, second = torch.randn(2, n, d, generator=generator).double()
         past, new = (
-            search.measure_moments(rows, y, 2) for rows in (first, second + moved[y])
+            search.compute_class_moments(rows, y, 2)
+            for rows in (first, second + moved[y])
         )
-        axes = search.find_axes(search.pool_moments(past, new))
-        sizes.append(search.measure_change(past, new, axes).size)
+        axes = search.find_principal_axes_within_classes(
+            search.pool_class_moments(past, new)
+        )
+        sizes.append(search.measure_change_of_class_means(past, new, axes).size)
     # each class has n/2 rows, and the difference of its means a precision of n/4
     expected = n / 4 * shift**2 / 2
     assert torch.tensor(sizes).mean().item() == pytest.approx(expected, abs=1.0)

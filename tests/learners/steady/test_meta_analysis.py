@@ -43,7 +43,7 @@ def test_the_bcg_trials_give_the_published_summary():
 
 def test_the_prediction_interval_has_a_student_tail():
     summary = summarise()
-    low, high = summary.prediction_interval()
+    low, high = summary.compute_prediction_interval()
     half = 2.1788 * float(summary.scale)  # t of 12 degrees of freedom
     assert float(high - low) / 2 == pytest.approx(half, rel=1e-4)
 
@@ -70,7 +70,7 @@ def test_between_two_environments_a_drift_is_the_difference():
     effects, variances = torch.tensor([1.0, 2.5]), torch.tensor([0.1, 0.3])
     summary = combine_effects(effects, variances)
     assert float(summary.trend) == pytest.approx(float(summary.heterogeneity))
-    assert summary.p_value_of_change() == summary.p_value()
+    assert summary.compute_spread_or_drift_p_value() == summary.p_value()
 
 
 def test_a_drift_has_more_power_than_q():
@@ -78,16 +78,22 @@ def test_a_drift_has_more_power_than_q():
     effects = torch.arange(10).double()
     summary = combine_effects(0.2 * effects, torch.ones(10).double() * 0.1)
     assert float(summary.trend) == pytest.approx(float(summary.heterogeneity))
-    assert float(summary.p_value_of_change()) < 1e-6 < float(summary.p_value())
+    assert (
+        float(summary.compute_spread_or_drift_p_value())
+        < 1e-6
+        < float(summary.p_value())
+    )
     turned = combine_effects(
         0.2 * effects[[0, 9, 1, 8, 2, 7, 3, 6, 4, 5]], torch.ones(10).double() * 0.1
     )
     twice = 2 * float(turned.p_value())
-    assert float(turned.p_value_of_change()) == pytest.approx(twice)
+    assert float(turned.compute_spread_or_drift_p_value()) == pytest.approx(twice)
 
 
 def test_p_values_of_change_are_not_too_small():
     generator = torch.Generator().manual_seed(0)
     effects = torch.randn(5, 4000, generator=generator).double()
-    found = combine_effects(effects, torch.ones_like(effects)).p_value_of_change()
+    found = combine_effects(
+        effects, torch.ones_like(effects)
+    ).compute_spread_or_drift_p_value()
     assert 0.03 < float((found < 0.05).double().mean()) < 0.06

@@ -19,10 +19,10 @@ from torch.nn import functional as F
 from cirm.environments import Stage
 from cirm.learners.steady import columns_learn as learn
 from cirm.learners.steady.columns_adapt import adapt_predictor, compute_residual_ratio
-from cirm.learners.steady.columns_arrival import score_on_arrival
+from cirm.learners.steady.columns_arrival import score_models_on_arrival
 from cirm.learners.steady.columns_explain import explain_state
-from cirm.learners.steady.columns_predict import apply_predictor
-from cirm.learners.steady.columns_products import drop_changed_products
+from cirm.learners.steady.columns_predict import compute_outputs_of_predictor
+from cirm.learners.steady.columns_products import drop_unstable_feature_products
 from cirm.learners.steady.columns_refuse import (
     FEWEST_ROWS,
     UNCLEAR,
@@ -32,8 +32,8 @@ from cirm.learners.steady.columns_refuse import (
 from cirm.learners.steady.columns_rows import take_rows_up_to_limit
 from cirm.learners.steady.columns_search import (
     add_environment_summary,
-    center_summary,
-    search_unstable_features,
+    center_environment_moments,
+    find_and_set_aside_unstable_features,
     summarise_environment,
 )
 from cirm.learners.steady.columns_state import (
@@ -116,7 +116,9 @@ class ColumnsEngine:
     ) -> ColumnsState:
         is_value = not self.classes
         if not len(state.unit):
-            state = learn.create_first_state(*data[0], self.widths, is_value)
+            state = learn.create_state_from_first_environment(
+                *data[0], self.widths, is_value
+            )
         d, p = len(state.unit), len(state.ridge)
         normals = source.start_draws().normal(SAMPLES // 2, outputs, p)[0].double()
         named, protected = (
@@ -129,15 +131,17 @@ class ColumnsEngine:
             summaries.append(summarise_environment(seen, x, y, is_value))
             report()
             seen = add_environment_summary(seen, summaries[-1])
-        state = search_unstable_features(
+        state = find_and_set_aside_unstable_features(
             state, summaries, self.level, named, protected, is_value
         )
         for (x, y), summary in zip(data, summaries, strict=True):
             if count := len(state.places.rows):
                 share = 6 / (math.pi * count) ** 2
-                moments = center_summary(summary)
-                state = drop_changed_products(state, moments, share)
-                state = score_on_arrival(state, x, y, normals, self.trust, is_value)
+                moments = center_environment_moments(summary)
+                state = drop_unstable_feature_products(state, moments, share)
+                state = score_models_on_arrival(
+                    state, x, y, normals, self.trust, is_value
+                )
             state = learn.learn_environment(state, x, y, summary, is_value)
             report()
         predictor = learn.draw_trusted_predictor(state, self.trust, normals)
@@ -168,7 +172,9 @@ class ColumnsEngine:
                 continue
             adapted = int(own.adaptation.rows) > 0
             predictor = own.adaptation.predictor if adapted else own.predictor
-            pieces.append(apply_predictor(predictor, own.basis.expand(rows)))
+            pieces.append(
+                compute_outputs_of_predictor(predictor, own.basis.expand(rows))
+            )
         return torch.stack(pieces).to(inputs.dtype)
 
     def adapt(self, state: ColumnsState, inputs: Tensor) -> ColumnsState:

@@ -16,18 +16,18 @@ import torch
 from torch import Tensor
 
 from cirm.learners.steady.columns_frequencies import (
-    compute_shifted_frequencies,
+    compute_shifted_class_frequencies,
     estimate_intercept_shifts,
 )
 from cirm.learners.steady.columns_posterior import (
     build_effect_prior,
     convert_effects_to_logits,
     estimate_category_table,
-    estimate_effect,
-    estimate_slope,
+    estimate_effect_on_log_odds,
+    estimate_slope_on_numerical_target,
 )
 from cirm.learners.steady.columns_predict import (
-    apply_predictor,
+    compute_outputs_of_predictor,
     measure_intercept_spread,
 )
 from cirm.learners.steady.columns_residual import compute_residual_direction
@@ -85,7 +85,7 @@ def adapt_predictor(
         has_frequencies: Whether to adapt the class frequencies.
         least_support: Gain of log likelihood below which a feature is not adapted.
     """
-    outputs = apply_predictor(state.base, basis).mean(0)
+    outputs = compute_outputs_of_predictor(state.base, basis).mean(0)
     rows = sort_and_limit_rows(basis, outputs[:, 0])
     basis = basis[rows]
     given = state.basis.scale.gt(0) & ~state.unstable
@@ -99,7 +99,7 @@ def adapt_predictor(
         torch.zeros(state.places.targets.shape[1], dtype=torch.float64),
     )
     if has_frequencies:
-        adapted = _adapt_frequencies(adapted, state)
+        adapted = _adapt_class_frequencies(adapted, state)
     for turn, feature in enumerate(chosen):
         members = (state.unit == state.unit[feature]) & state.basis.scale.gt(0)
         if bool(done[feature]):
@@ -118,7 +118,7 @@ def adapt_predictor(
             continue
         order = (torch.arange(SAMPLES) * (2 * turn + 1) + turn) % SAMPLES
         add = (
-            _add_numeric_evidence_for_value
+            _add_numeric_evidence_for_regression
             if adapted.variance > 0
             else _add_numeric_evidence_for_classes
         )
@@ -153,7 +153,9 @@ def compute_residual_ratio(state: ColumnsState, variance: float) -> Tensor:
     return (shortfall.clamp(min=1.0) * variance / noise).clamp(max=1.0).sqrt()
 
 
-def _adapt_frequencies(adapted: AdaptedModel, state: ColumnsState) -> AdaptedModel:
+def _adapt_class_frequencies(
+    adapted: AdaptedModel, state: ColumnsState
+) -> AdaptedModel:
     """Replace the intercepts by those that the rows show."""
     rows = state.places.rows
     usual = rows @ state.places.targets / rows.sum()
@@ -162,7 +164,7 @@ def _adapt_frequencies(adapted: AdaptedModel, state: ColumnsState) -> AdaptedMod
     return adapted._replace(
         predictor=adapted.predictor._replace(levels=shifts.samples),
         outputs=adapted.outputs + shifts.mean,
-        frequencies=compute_shifted_frequencies(shifts.mean, usual),
+        frequencies=compute_shifted_class_frequencies(shifts.mean, usual),
     )
 
 
@@ -183,7 +185,7 @@ def _add_numeric_evidence_for_classes(
     for output in range(outputs):
         own = soft[:, output]
         prior = build_effect_prior(summary, feature, output, trust)
-        found = estimate_effect(own, values, prior)
+        found = estimate_effect_on_log_odds(own, values, prior)
         support = max(support, found.support)
         effects[:, feature, output] = torch.tensor(found[1:4])
         slope, level = convert_effects_to_logits(
@@ -192,13 +194,15 @@ def _add_numeric_evidence_for_classes(
         coefficients[:, output] += slope[:, None] * direction
         levels[:, output] += level
         steps.append(slope[:, None] * values + level[:, None])
-    logits = average_over_samples(adapted.outputs + torch.stack(steps, -1))
+    logits = average_probabilities_over_samples(
+        adapted.outputs + torch.stack(steps, -1)
+    )
     predictor = Predictor(coefficients, levels)
     added = adapted._replace(predictor=predictor, outputs=logits, effects=effects)
     return added, support
 
 
-def _add_numeric_evidence_for_value(
+def _add_numeric_evidence_for_regression(
     adapted: AdaptedModel,
     summary: MetaAnalysis,
     feature: int,
@@ -214,7 +218,9 @@ def _add_numeric_evidence_for_value(
     """
     prediction, variance = adapted.outputs[:, 0], adapted.variance
     prior = build_effect_prior(summary, feature, 0, trust)
-    found, slopes, total = estimate_slope(prediction, values, variance, prior)
+    found, slopes, total = estimate_slope_on_numerical_target(
+        prediction, values, variance, prior
+    )
     slopes = slopes[order]
     gains = slopes * variance / total
     kept = 1 - gains * slopes
@@ -272,7 +278,7 @@ def _add_category_evidence(
     scale, centre = state.basis.scale[index], state.basis.centre[index]
     coefficients[..., index] += (evidence / scale[:, None]).mT
     levels += (evidence * centre[:, None]).sum(1)
-    logits = average_over_samples(adapted.outputs + marked @ evidence)
+    logits = average_probabilities_over_samples(adapted.outputs + marked @ evidence)
     effects = adapted.effects.clone()
     effects[:, index] = _summarise_category_effects(
         table.logs, table.errors, scale, is_binary
@@ -301,7 +307,7 @@ def compute_clipped_probabilities(outputs: Tensor) -> Tensor:
     return soft.clamp(1e-3, 1 - 1e-3)
 
 
-def average_over_samples(logits: Tensor) -> Tensor:
+def average_probabilities_over_samples(logits: Tensor) -> Tensor:
     """Return the logits [n, k] of probabilities averaged over samples [s, n, k]."""
     if logits.shape[-1] == 1:
         return logits.sigmoid().mean(0).clamp(1e-6, 1 - 1e-6).logit()

@@ -13,20 +13,20 @@ from cirm.learners.steady.columns_learn import (
     summarise_effects,
 )
 from cirm.learners.steady.columns_predict import (
-    apply_predictor,
-    find_logit_shift,
-    fit_slope,
-    predict_slope,
+    compute_outputs_of_predictor,
+    fit_calibration_slope,
+    fit_logit_shifts_to_frequencies,
+    predict_calibration_slope,
 )
 from cirm.learners.steady.columns_state import (
     ArrivalScores,
     ColumnsState,
     Predictor,
-    append_entry,
+    append_row_to_tensors,
 )
 
 
-def score_on_arrival(
+def score_models_on_arrival(
     state: ColumnsState,
     inputs: Tensor,
     targets: Tensor,
@@ -78,17 +78,19 @@ def score_on_arrival(
     frequency_gain = gains.new_zeros(()), gains.new_zeros(())
     if not is_value:
         frequency_gain = measure_gain_of_adapting([], has_frequencies=True)
-    outputs = apply_predictor(base, basis).mean(0)
+    outputs = compute_outputs_of_predictor(base, basis).mean(0)
     aims = targets if is_value else select_modelled_targets(targets)
     if is_value:
         shift = (aims - outputs).mean(0)
         variance = compute_variance_of_mean(aims - outputs)
     else:
-        shift = find_logit_shift(outputs, aims)
+        shift = fit_logit_shifts_to_frequencies(outputs, aims)
         rate = (aims.sum(0) + 0.5) / (len(aims) + 1)
         variance = 1 / (len(aims) * rate * (1 - rate))
-    slope, slope_variance = fit_slope(outputs, aims, is_value)
-    used = predict_slope(state.arrivals)  # what the outputs were multiplied by already
+    slope, slope_variance = fit_calibration_slope(outputs, aims, is_value)
+    used = predict_calibration_slope(
+        state.arrivals
+    )  # what the outputs were multiplied by already
     entry = ArrivalScores(
         torch.stack([loss.mean() for loss in losses]),
         torch.stack([score.mean() for score in scores]),
@@ -108,7 +110,7 @@ def score_on_arrival(
         slope * used,
         slope_variance * used.square(),
     )
-    return state._replace(arrivals=append_entry(state.arrivals, entry))
+    return state._replace(arrivals=append_row_to_tensors(state.arrivals, entry))
 
 
 def compute_variance_of_mean(values: Tensor) -> Tensor:
@@ -133,7 +135,7 @@ def _compute_mean_predictions(
     predictor: Predictor, basis: Tensor, is_value: bool
 ) -> Tensor:
     """Return probabilities or values [n, k], averaged over samples."""
-    outputs = apply_predictor(predictor, basis)
+    outputs = compute_outputs_of_predictor(predictor, basis)
     if is_value:
         return outputs.mean(0)
     if outputs.shape[-1] == 1:

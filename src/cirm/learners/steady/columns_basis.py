@@ -62,11 +62,11 @@ class FeatureBasis(NamedTuple):
         whole = inputs.new_empty(len(inputs), p if columns is None else len(columns))
         for start in range(0, len(inputs), ROWS_AT_ONCE):
             rows = slice(start, start + ROWS_AT_ONCE)
-            part = self._expand_rows(inputs[rows])
+            part = self._evaluate_basis_functions_of_rows(inputs[rows])
             whole[rows] = part if columns is None else part[:, columns]
         return whole
 
-    def _expand_rows(self, inputs: Tensor) -> Tensor:
+    def _evaluate_basis_functions_of_rows(self, inputs: Tensor) -> Tensor:
         features = self.standardise(inputs).to(inputs.dtype)
         knots, slopes = self.knots.to(inputs.dtype), self.slopes.to(inputs.dtype)
         hinges = (features[:, None] - knots).clamp_(min=0).mul_(slopes)

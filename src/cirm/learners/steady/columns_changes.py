@@ -25,6 +25,9 @@ from cirm.learners.steady.columns_state import ColumnsState
 from cirm.learners.steady.meta_analysis import UNKNOWN, MetaAnalysis, combine_effects
 
 MOST_OF_LEVEL = 0.8  # spent on features that can be separated from all others
+DECISIVE = (
+    6  # times the least effect that matters: one column alone nearly decides then
+)
 OF_CLUSTERS = 0.01  # part of the level: losing several columns costs more than one
 USUAL_CHANGE = 0.05  # relative spread of effects that is expected of any table
 USUAL_EFFECT_CHANGE = 0.03  # the same in regressions, in which two changes are needed
@@ -90,8 +93,10 @@ def _find_changed_units(
     leaders[state.unit[tested]] = True
     if places.alignment.shape[2] > 1:
         alignment = combine_alignments(places.alignment, places.alignment_variance)
-        shares = _divide_level(alignment, leaders, level, LEAST_ALIGNMENT, power)
-        found = alignment.p_value_of_change() < shares
+        shares = _divide_significance_level(
+            alignment, leaders, level, LEAST_ALIGNMENT, power
+        )
+        found = alignment.compute_spread_or_drift_p_value() < shares
         found = found & (alignment.spread > LEAST_ALIGNMENT)
     else:
         effects = places.contrasts.compute_effects()
@@ -109,7 +114,9 @@ def compute_p_value_of_change(state: ColumnsState, feature: int, output: int) ->
     effects = state.places.contrasts.compute_effects()
     if state.places.scores.shape[1]:
         effects, feature = _get_score_effects(state), int(state.unit[feature])
-    return float(combine_effects(*effects).p_value_of_change()[feature, output])
+    return float(
+        combine_effects(*effects).compute_spread_or_drift_p_value()[feature, output]
+    )
 
 
 def _get_score_effects(state: ColumnsState) -> Effects:
@@ -180,20 +187,24 @@ def _find_changed_effects(
     """
     summary = combine_effects(*effects)
     least = LEAST_VALUE_EFFECT / noise**0.5 if noise > 0 else LEAST_EFFECT
-    shares = _divide_level(summary, tested, level, least, power)
+    shares = _divide_significance_level(summary, tested, level, least, power)
     is_large = summary.mean.square() + summary.spread.square() > least**2
     if noise == 0:
-        return is_large & (compare_with_usual_changes(*effects, peers, unit) < shares)
+        return is_large & (
+            compute_p_values_given_usual_spread(*effects, peers, unit) < shares
+        )
     # Another noise of the target changes all effects; it is no usual change of theirs.
     nobody = torch.zeros_like(peers)
-    changes = compare_with_usual_changes(*effects, nobody, unit, USUAL_EFFECT_CHANGE)
+    changes = compute_p_values_given_usual_spread(
+        *effects, nobody, unit, USUAL_EFFECT_CHANGE
+    )
     found = is_large & (changes < shares)
     share = DIFFERENT / max(1, int(found.sum()))
     is_confirmed = find_changes_beside_noise(*effects, peers, unit, share)
     if coefficients is not None and coefficients.shape[1]:
         # What others add depends on this column, too; so they show nothing usual.
         back = coefficients[:, :, :1], coefficients[:, :, 1:]
-        is_confirmed |= combine_effects(*back).p_value_of_change() < share
+        is_confirmed |= combine_effects(*back).compute_spread_or_drift_p_value() < share
         is_confirmed &= ~find_equal_effects(*back)
     return found & is_confirmed
 
@@ -244,11 +255,11 @@ def find_changes_beside_noise(
     relative = effects / factors
     total = (variances + relative.square() * errors) / factors.square()
     total = torch.where(known, total, UNKNOWN)
-    changes = compare_with_usual_changes(relative, total, peers, unit)
+    changes = compute_p_values_given_usual_spread(relative, total, peers, unit)
     return is_known & (is_equal | (changes < level))
 
 
-def compare_with_usual_changes(
+def compute_p_values_given_usual_spread(
     effects: Tensor,
     variances: Tensor,
     peers: Tensor,
@@ -269,13 +280,13 @@ def compare_with_usual_changes(
         expected: Relative spread that is expected of any table.
     """
     mean = combine_effects(effects, variances).common
-    usual = estimate_usual_spreads(effects, variances, peers, unit, expected)
+    usual = estimate_usual_spread_of_effects(effects, variances, peers, unit, expected)
     total = variances + (usual * mean).square()
     changes = combine_effects(effects, torch.where(variances < UNKNOWN, total, UNKNOWN))
-    return changes.p_value_of_change()
+    return changes.compute_spread_or_drift_p_value()
 
 
-def estimate_usual_spreads(
+def estimate_usual_spread_of_effects(
     effects: Tensor,
     variances: Tensor,
     peers: Tensor,
@@ -309,7 +320,7 @@ def estimate_usual_spreads(
     return (logs.softmax(0) * grid.square()[:, None]).sum(0).sqrt()[:, None]
 
 
-def _divide_level(
+def _divide_significance_level(
     summary: MetaAnalysis, tested: Tensor, level: float, least: float, power: int
 ) -> Tensor:
     """Return the p-values [d, k] below which effects differ between environments.
@@ -328,6 +339,6 @@ def _divide_level(
         power: The power of the size that the level is divided by.
     """
     measured = tested[:, None] & (summary.environments > 1)
-    sizes = (summary.common.square() + least**2).sqrt()
+    sizes = (summary.common.square() + least**2).sqrt().clamp(max=DECISIVE * least)
     weights = torch.where(measured, sizes**power, 0.0)
     return level * weights / weights.sum().clamp(min=1e-300)

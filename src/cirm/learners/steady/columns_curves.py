@@ -43,7 +43,7 @@ class FeatureCurves(NamedTuple):
         return self.values.T[torch.searchsorted(self.cuts, target.contiguous())]
 
 
-def fit_curves(features: Tensor, target: Tensor) -> FeatureCurves:
+def fit_feature_curves(features: Tensor, target: Tensor) -> FeatureCurves:
     """Fit the curves of features to the first environment.
 
     Two-valued features have one, and others if a straight line describes them less.
@@ -54,7 +54,7 @@ def fit_curves(features: Tensor, target: Tensor) -> FeatureCurves:
     """
     levels = torch.arange(1, BINS, dtype=target.dtype) / BINS
     cuts = torch.quantile(target, levels).unique()
-    means, part, within = _average_within_bins(features, target, cuts)
+    means, part, within = _average_features_within_target_bins(features, target, cuts)
     low, high = features.amin(0), features.amax(0)
     ups = (features == high).sum(0)
     is_binary = ((features == low) | (features == high)).all(0)
@@ -74,7 +74,7 @@ def fit_curves(features: Tensor, target: Tensor) -> FeatureCurves:
     return FeatureCurves(cuts, torch.where(has_curve, factor, 0.0)[:, None] * means)
 
 
-def _average_within_bins(
+def _average_features_within_target_bins(
     features: Tensor, target: Tensor, cuts: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return means of centred features [d, bins] and the part of their spread [d] that
@@ -124,7 +124,7 @@ def measure_slopes_on_curves(
         return measured
     heights = curves.evaluate(target)
     if is_first:
-        heights = _cross_fit_heights(features, target, curves, heights)
+        heights = _cross_fit_feature_curves(features, target, curves, heights)
     own, heights = features - features.mean(0), heights - heights.mean(0)
     gram = own.T @ own
     prior = torch.diag(gram.diagonal() * d / n * 0.1 + 0.5)
@@ -144,18 +144,20 @@ def measure_slopes_on_curves(
     return measured
 
 
-def _cross_fit_heights(
+def _cross_fit_feature_curves(
     features: Tensor, target: Tensor, curves: FeatureCurves, heights: Tensor
 ) -> Tensor:
     """Return the curves [n, d] at each half of the rows, fitted to the other half."""
-    means, part, _ = _average_within_bins(features, target, curves.cuts)
+    means, part, _ = _average_features_within_target_bins(features, target, curves.cuts)
     whole = (part[:, None] * means).square().sum(1).sqrt()
     factor = curves.values.square().sum(1).sqrt() / whole.clamp(min=1e-9)
     heights = heights.clone()
     for start in (0, 1):
         own, other = slice(start, None, 2), slice(1 - start, None, 2)
         part_of_rows = features[other], target[other]
-        means, part, _ = _average_within_bins(*part_of_rows, curves.cuts)
+        means, part, _ = _average_features_within_target_bins(
+            *part_of_rows, curves.cuts
+        )
         fitted = FeatureCurves(curves.cuts, (factor * part)[:, None] * means)
         heights[own] = fitted.evaluate(target[own])
     return heights

@@ -72,7 +72,7 @@ class EffectContrasts(NamedTuple):
         return torch.where(known, effects, 0.0), torch.where(known, variances, UNKNOWN)
 
 
-def measure_effects(
+def measure_feature_effects(
     features: Tensor,
     targets: Tensor,
     unit: Tensor,
@@ -131,7 +131,7 @@ class Residuals(NamedTuple):
     other: Tensor
 
     @property
-    def freedom_factor(self) -> float:
+    def degrees_of_freedom_factor(self) -> float:
         """Factor of variances for the degrees of freedom that the features took."""
         n, d = self.own.shape
         return n / max(n - d, n / 2)
@@ -161,7 +161,7 @@ def compute_residuals(
     return Residuals(joint, gram, own, other)
 
 
-def measure_coefficients(
+def measure_partial_coefficients(
     features: Tensor, target: Tensor, unit: Tensor, past: Tensor
 ) -> Tensor:
     """Measure what features [n, d] add to a target [n], given those of other units.
@@ -170,7 +170,7 @@ def measure_coefficients(
         Coefficients and their variances, [d, 2]; `UNKNOWN` if there is nothing to see.
     """
     left = compute_residuals(features, target, unit, past)
-    found = regress_each_feature(left.other, left.own, left.freedom_factor)
+    found = regress_each_feature(left.other, left.own, left.degrees_of_freedom_factor)
     is_seen = left.own.std(0) > 1e-6 if len(features) >= FEWEST_ROWS else False
     variance = torch.where(torch.as_tensor(is_seen), found.variance, UNKNOWN)
     return torch.stack([found.slope, variance], 1)
@@ -185,29 +185,35 @@ def _measure_contrasts_of_output(
     simple: Tensor | None,
 ) -> EffectContrasts:
     """Return the contrasts [d] between two classes, or along a value."""
-    plain, partial, chosen = _measure_both_ways(features, target, unit, past)
+    plain, partial, chosen = _measure_plain_and_partial_contrasts(
+        features, target, unit, past
+    )
     simple = chosen if simple is None or not len(simple) else simple
     contrasts = EffectContrasts(
         *(torch.where(simple, a, b) for a, b in zip(plain, partial, strict=True))
     )
     if is_value:
         return contrasts
-    return _replace_by_log_odds_ratios(features, float(target.mean()), contrasts)
+    return _replace_contrasts_by_log_odds_ratios(
+        features, float(target.mean()), contrasts
+    )
 
 
-def _measure_both_ways(
+def _measure_plain_and_partial_contrasts(
     features: Tensor, target: Tensor, unit: Tensor, past: Tensor
 ) -> tuple[EffectContrasts, EffectContrasts, Tensor]:
     """Return contrasts without and with adjustment, and where the first will do."""
     n, d = features.shape
     left = compute_residuals(features, target, unit, past)
-    partial = regress_each_feature(left.own, left.other, left.freedom_factor)
+    partial = regress_each_feature(left.own, left.other, left.degrees_of_freedom_factor)
     plain = regress_each_feature(left.joint[:, :d], left.joint[:, d:], 1.0)
     independent = _find_independent_features(left.gram, n)
     return plain, partial, independent & _find_agreeing_effects(plain, partial)
 
 
-def find_simple_features(features: Tensor, targets: Tensor, unit: Tensor) -> Tensor:
+def find_features_needing_no_adjustment(
+    features: Tensor, targets: Tensor, unit: Tensor
+) -> Tensor:
     """Return which features [d] need no adjustment for the others.
 
     This is decided once, by the first environment: an adjusted effect of one and a
@@ -220,7 +226,9 @@ def find_simple_features(features: Tensor, targets: Tensor, unit: Tensor) -> Ten
     """
     if targets.shape[1] > 1 or len(features) < FEWEST_ROWS:
         return torch.zeros_like(unit, dtype=torch.bool)
-    return _measure_both_ways(features, targets[:, 0], unit, features[:0])[2]
+    return _measure_plain_and_partial_contrasts(
+        features, targets[:, 0], unit, features[:0]
+    )[2]
 
 
 def regress_each_feature(own: Tensor, other: Tensor, lost: float) -> EffectContrasts:
@@ -298,7 +306,7 @@ def _measure_contrasts_of_classes(features: Tensor, targets: Tensor) -> EffectCo
     )
 
 
-def measure_alignment_with_first(
+def measure_alignment_with_first_effects(
     features: Tensor, targets: Tensor, effects: Tensor, unit: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Measure how far units speak for the true class, if they mean what they did.
@@ -368,7 +376,7 @@ def compute_least_squared_correlation(rows: int, features: int) -> float:
     return max(0.05, 4 * math.log(features + 1) / rows)
 
 
-def _replace_by_log_odds_ratios(
+def _replace_contrasts_by_log_odds_ratios(
     features: Tensor, frequency: float, contrasts: EffectContrasts
 ) -> EffectContrasts:
     """Return contrasts in which those of two-valued features are log odds ratios."""

@@ -20,12 +20,12 @@ from cirm.learners.steady.columns_learn import summarise_effects
 from cirm.learners.steady.columns_residual import compute_residual_direction
 from cirm.learners.steady.columns_state import ColumnsState
 from cirm.learners.steady.columns_words import (
-    describe_effects_seen,
+    describe_effects_by_environment,
     find_most_variable_output,
-    format_factor,
-    list_effects,
+    format_odds_factor,
+    get_column_names_of_features,
+    list_effects_by_environment,
     list_unstable_features,
-    name_features,
 )
 from cirm.learners.steady.meta_analysis import UNKNOWN
 from cirm.wording import join_words
@@ -51,7 +51,7 @@ def explain_state(
         level: The learner's setting.
         classes: Number of classes; 0 for regression.
     """
-    names = name_features(columns, len(state.unit))
+    names = get_column_names_of_features(columns, len(state.unit))
     unstable = [
         _describe_feature(state, feature, names[feature], classes)
         for feature in list_unstable_features(state, names)
@@ -66,7 +66,7 @@ def explain_state(
         words = join_words(sorted({f"`{entry['feature']}`" for entry in unstable}))
         verb = "means" if len({entry["feature"] for entry in unstable}) == 1 else "mean"
         verdict = f"{words} {verb} something different at each place"
-        verdict += _describe_trust(trust)
+        verdict += _describe_use_of_unstable_columns(trust)
     elif environments < 2:
         verdict = "One place cannot show which columns are unstable"
     else:
@@ -93,7 +93,7 @@ def _find_features_in_unit(state: ColumnsState, feature: int) -> Tensor:
     return (state.unit == state.unit[feature]).nonzero()[:, 0]
 
 
-def _describe_trust(trust: str) -> str:
+def _describe_use_of_unstable_columns(trust: str) -> str:
     return {
         "invariant": (
             "; until the model is adapted to a new place, it does not use such columns"
@@ -113,11 +113,11 @@ def _describe_feature(
     state: ColumnsState, feature: int, name: str, classes: int
 ) -> dict[str, Any]:
     output = find_most_variable_output(state, feature)
-    effects = list_effects(state, feature, output)
+    effects = list_effects_by_environment(state, feature, output)
     p_value = compute_p_value_of_change(state, feature, output)
     given = state.basis.scale.gt(0) & ~state.unstable
     leak = compute_residual_direction(state, feature, given)[1]
-    told = describe_effects_seen(effects, classes, output)
+    told = describe_effects_by_environment(effects, classes, output)
     sentence = f"`{name}` changes its meaning: at the places seen it {told}"
     size = "< 1e-15" if p_value < 1e-15 else f"= {p_value:.1g}"
     sentence += f" (p {size})." if p_value < 0.05 else "."
@@ -160,22 +160,22 @@ def _describe_detectable_change(
     errors = variances[:, known].sort(0).values[:2].sum(0).sqrt()
     typical = float(errors.median())
     if not classes:
-        limit = _find_needed_z_score(state, level, LEAST_VALUE_EFFECT)
+        limit = _compute_z_score_for_detection(state, level, LEAST_VALUE_EFFECT)
         change = limit * typical * float(state.noise[0]) ** 0.5
         text = (
             "A change of a column's correlation with the target by about "
             f"{min(change, 2.0):.2f} between two places can be detected."
         )
-        strongest = _compute_largest_z_score_of_correlation(state)
+        strongest = _compute_z_score_of_correlation_change(state)
         kind = "whose correlation with the target is 0.8 at one place and 0.6"
         return [text + _describe_probability_of_detection(kind, strongest, limit)]
-    limit = _find_needed_z_score(state, level, LEAST_EFFECT)
-    factor = format_factor(math.exp(min(limit * typical, 20.0)))
+    limit = _compute_z_score_for_detection(state, level, LEAST_EFFECT)
+    factor = format_odds_factor(math.exp(min(limit * typical, 20.0)))
     text = (
         "With this number of rows, a change can be detected if the odds per standard "
         f"deviation of a column change by a factor of about {factor} or more."
     )
-    strongest = _compute_largest_z_score(state)
+    strongest = _compute_z_score_of_agreement_change(state)
     kind = "that agrees with the outcome for 90 % of the rows at one place and for 80 %"
     return [text + _describe_probability_of_detection(kind, strongest, limit)]
 
@@ -207,7 +207,7 @@ def _describe_suspicious_column(
     first = int(sizes.argmax())
     z = float(-ndtri(float(summary.p_value()[first, 0]) / 2))
     least = LEAST_EFFECT if classes else LEAST_VALUE_EFFECT
-    limit = _find_needed_z_score(state, level, least)
+    limit = _compute_z_score_for_detection(state, level, least)
     if not bool(tested[first]) or not SUSPICIOUS < z < limit:
         return []
     return [
@@ -217,7 +217,9 @@ def _describe_suspicious_column(
     ]
 
 
-def _find_needed_z_score(state: ColumnsState, level: float, least: float) -> float:
+def _compute_z_score_for_detection(
+    state: ColumnsState, level: float, least: float
+) -> float:
     """Return the z that a column as strong as all others together needs."""
     common = summarise_effects(state).common[state.needed]
     rest = float((common.square() + least**2).amax(1).square().sum())
@@ -227,7 +229,7 @@ def _find_needed_z_score(state: ColumnsState, level: float, least: float) -> flo
     return float(-ndtri(share / 2))
 
 
-def _compute_largest_z_score(state: ColumnsState) -> float:
+def _compute_z_score_of_agreement_change(state: ColumnsState) -> float:
     """Return the z of a column that agrees with a class in 90 % and 80 % of the rows.
 
     The log odds ratio has the variance (1 / n1 + 1 / n0) / (a (1 - a)) for an agreement
@@ -242,7 +244,7 @@ def _compute_largest_z_score(state: ColumnsState) -> float:
     return 2 * math.log(9 / 4) / float(variance.min()) ** 0.5
 
 
-def _compute_largest_z_score_of_correlation(state: ColumnsState) -> float:
+def _compute_z_score_of_correlation_change(state: ColumnsState) -> float:
     """Return the z of a column with a correlation of 0.8 and 0.6, by Fisher's z."""
     rows = state.places.rows.sort(descending=True).values[:2]
     variance = float((1 / (rows - 3).clamp(min=1)).sum())

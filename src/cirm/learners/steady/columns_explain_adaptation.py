@@ -8,11 +8,11 @@ from typing import Any
 from cirm.learners.steady import columns_refuse as refuse
 from cirm.learners.steady.columns_state import ColumnsState
 from cirm.learners.steady.columns_words import (
-    convert_effect_to_number,
-    describe_effects_seen,
+    convert_effect_to_odds_or_correlation,
+    describe_effects_by_environment,
     find_most_variable_output,
-    format_factor,
-    list_effects,
+    format_odds_factor,
+    list_effects_by_environment,
     list_unstable_features,
 )
 from cirm.wording import join_words
@@ -56,8 +56,12 @@ def describe_adaptation(
         if reason:
             refusals.append(REFUSALS[reason].format(name=name, rows=rows))
         else:
-            effects.append(_describe_effect(state, feature, names[feature], classes))
-    frequencies = _describe_frequencies(state)
+            effects.append(
+                _describe_adapted_effect_of_feature(
+                    state, feature, names[feature], classes
+                )
+            )
+    frequencies = _describe_adapted_class_frequencies(state)
     if effects:
         count = len({entry["feature"] for entry in effects})
         noun = "column" if count == 1 else "columns"
@@ -73,13 +77,13 @@ def describe_adaptation(
         "verdict": verdict,
         "effects": effects,
         "gains": _describe_gains(state, classes),
-        "arrivals": _list_arrivals(state),
+        "arrivals": _list_scores_on_arrival(state),
         "refusals": list(dict.fromkeys(refusals)),
         "frequencies": frequencies,
     }
 
 
-def _describe_frequencies(state: ColumnsState) -> list[str]:
+def _describe_adapted_class_frequencies(state: ColumnsState) -> list[str]:
     """Say which class frequencies were re-learned."""
     here, places = state.adaptation.frequencies, state.places
     if not float(here.sum()):
@@ -96,35 +100,37 @@ def _describe_frequencies(state: ColumnsState) -> list[str]:
     ]
 
 
-def _describe_effect(
+def _describe_adapted_effect_of_feature(
     state: ColumnsState, feature: int, name: str, classes: int
 ) -> dict[str, Any]:
     output = find_most_variable_output(state, feature)
-    seen = list_effects(state, feature, output)
+    seen = list_effects_by_environment(state, feature, output)
     adaptation, places = state.adaptation, state.places
     offset = places.targets.shape[1] - adaptation.effects.shape[2]
     frequency = float(places.targets[:, output + offset].mean())
     here, low, high = (
-        convert_effect_to_number(
+        convert_effect_to_odds_or_correlation(
             float(value), float(adaptation.means[feature]), frequency, state, feature
         )
         for value in adaptation.effects[:, feature, output]
     )
     rows = f"from {int(adaptation.rows):,} rows without labels"
-    told = describe_effects_seen(seen, classes, output)
+    told = describe_effects_by_environment(seen, classes, output)
     if not classes:
         now = f"here it is {here:.2f} (95 % interval {low:.2f} to {high:.2f}, {rows})"
     elif low <= 1 <= high:
         now = (
             "here it says little about them: the factor is between "
-            f"{format_factor(low)} and {format_factor(high)} (95 % interval, {rows})"
+            f"{format_odds_factor(low)} and {format_odds_factor(high)} "
+            f"(95 % interval, {rows})"
         )
     else:
         verb = "raises" if here > 1 else "lowers"
         ends = sorted([low, high], key=lambda value: abs(math.log(value)))
         now = (
-            f"here it {verb} them, by a factor of {format_factor(here)} (95 % interval "
-            f"{format_factor(ends[0])} to {format_factor(ends[1])}, {rows})"
+            f"here it {verb} them, by a factor of {format_odds_factor(here)} "
+            f"(95 % interval {format_odds_factor(ends[0])} to "
+            f"{format_odds_factor(ends[1])}, {rows})"
         )
     differs = bool(seen) and not min(seen) <= here <= max(seen)
     what = (
@@ -152,11 +158,11 @@ def _describe_gains(state: ColumnsState, classes: int) -> list[str]:
             f"On arrival at place {one['environment']}, adapting would have changed "
             f"the {score} from {one['score']:.1f} to {one['adapted']:.1f} %."
         )
-        for one in _list_arrivals(state)
+        for one in _list_scores_on_arrival(state)
     ]
 
 
-def _list_arrivals(state: ColumnsState) -> list[dict[str, Any]]:
+def _list_scores_on_arrival(state: ColumnsState) -> list[dict[str, Any]]:
     """Return the scores in percent on arrivals, as they were and after adapting."""
     tried = state.arrivals.errors.isfinite().any(1)
     return [

@@ -72,7 +72,7 @@ def estimate_intercept_shifts(
     return InterceptShifts(shift, shift + normals @ root.T)
 
 
-def compute_shifted_frequencies(shifts: Tensor, frequencies: Tensor) -> Tensor:
+def compute_shifted_class_frequencies(shifts: Tensor, frequencies: Tensor) -> Tensor:
     """Return the class frequencies [c] of an environment with shifts [k]."""
     weights = frequencies * _prepend_zero_shift(shifts, len(frequencies)).exp()
     return weights / weights.sum()

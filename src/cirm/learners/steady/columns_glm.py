@@ -104,7 +104,7 @@ def _compute_information_matrix(basis: Tensor, mean: Tensor) -> Tensor:
     return information * (k / (k - 1) if k > 1 else 1.0)
 
 
-def choose_ridge(basis: Tensor, targets: Tensor, groups: Tensor) -> Tensor:
+def choose_ridge_penalties(basis: Tensor, targets: Tensor, groups: Tensor) -> Tensor:
     """Choose the ridge [p] of each group [p] of coefficients by empirical Bayes.
 
     MacKay's fixed point: the precision of a group is its number of well-determined
@@ -120,7 +120,7 @@ def choose_ridge(basis: Tensor, targets: Tensor, groups: Tensor) -> Tensor:
         prior = CoefficientPosterior(zero, torch.diag(ridge).expand(k, p, p))
         mean, information = fit_classifier(basis, targets, prior, mean)
         variances = torch.linalg.inv(information + prior.precision)
-        new = _update_ridge(ridge, mean, variances, groups)
+        new = _update_ridge_penalties(ridge, mean, variances, groups)
         done = bool(((new / ridge).log().abs() < 0.1).all())
         ridge = new
         if done:
@@ -128,7 +128,7 @@ def choose_ridge(basis: Tensor, targets: Tensor, groups: Tensor) -> Tensor:
     return ridge
 
 
-def _update_ridge(
+def _update_ridge_penalties(
     ridge: Tensor, mean: Tensor, variances: Tensor, groups: Tensor
 ) -> Tensor:
     left = variances.diagonal(dim1=-2, dim2=-1).mean(0)
@@ -171,7 +171,10 @@ def fit_regression_to_moments(
         determined = len(mean) - float((ridge * variance.diagonal()).sum())
         rest = float(total - 2 * mean @ cross + mean @ gram @ mean)
         new = max(rest, 1e-9 * float(total)) / max(rows - determined, 1.0) + 1e-12
-        before, ridge = ridge, _update_ridge(ridge, mean[None], variance[None], groups)
+        before, ridge = (
+            ridge,
+            _update_ridge_penalties(ridge, mean[None], variance[None], groups),
+        )
         done = bool(((ridge / before).log().abs() < 0.05).all())
         done &= abs(new / noise - 1) < 0.01
         noise = new

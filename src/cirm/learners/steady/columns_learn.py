@@ -12,11 +12,11 @@ from cirm.learners.steady.columns_basis import (
     group_features_into_units,
 )
 from cirm.learners.steady.columns_blocks import group_units_into_clusters
-from cirm.learners.steady.columns_curves import fit_curves
-from cirm.learners.steady.columns_effects import find_simple_features
+from cirm.learners.steady.columns_curves import fit_feature_curves
+from cirm.learners.steady.columns_effects import find_features_needing_no_adjustment
 from cirm.learners.steady.columns_glm import (
     CoefficientPosterior,
-    choose_ridge,
+    choose_ridge_penalties,
     compute_class_probabilities,
     fit_classifier,
     fit_regression_to_moments,
@@ -25,9 +25,12 @@ from cirm.learners.steady.columns_predict import (
     draw_coefficients,
     draw_intercept_differences,
     measure_intercept_spread,
-    predict_slope,
+    predict_calibration_slope,
 )
-from cirm.learners.steady.columns_scores import cross_fit_scores, learn_weights
+from cirm.learners.steady.columns_scores import (
+    cross_fit_scores,
+    learn_weights_of_block_scores,
+)
 from cirm.learners.steady.columns_search import (
     EnvironmentContribution,
     add_environment_summary,
@@ -49,7 +52,7 @@ KEPT = 8  # units without which a model is kept: those that matter most
 KEPT_ROWS = 5_000  # rows that such a model is fitted to: a start, if it is ever needed
 
 
-def create_first_state(
+def create_state_from_first_environment(
     inputs: Tensor, targets: Tensor, widths: tuple[int, ...], is_value: bool
 ) -> ColumnsState:
     """Return the state whose basis, units and ridge fit the first environment."""
@@ -59,7 +62,9 @@ def create_first_state(
     features = basis.standardise(inputs)
     unit, needed = group_features_into_units(features, widths)
     cluster = group_units_into_clusters(features, targets, unit)
-    simple = find_simple_features(features, select_modelled_targets(targets), unit)
+    simple = find_features_needing_no_adjustment(
+        features, select_modelled_targets(targets), unit
+    )
     d, p = len(unit), len(basis.active)
     kept = 0 if is_value else min(KEPT, d)
     state = create_empty_state(
@@ -69,30 +74,40 @@ def create_first_state(
         basis=basis, unit=unit, cluster=cluster, simple=simple, needed=needed
     )
     if outputs == 1:
-        state = _learn_scores(state, inputs, select_modelled_targets(targets)[:, 0])
+        state = _learn_weights_of_scores(
+            state, inputs, select_modelled_targets(targets)[:, 0]
+        )
     if is_value:
         own = targets[:, 0], state.weights[0], unit
         scores = cross_fit_scores(basis, inputs, *own)
-        state = state._replace(curves=fit_curves(scores, targets[:, 0]))
+        state = state._replace(curves=fit_feature_curves(scores, targets[:, 0]))
     ridge = torch.ones(p, dtype=torch.float64)
-    if is_value or has_two_classes(targets):
+    if is_value or has_more_than_one_class(targets):
         rows = slice(None, None, -(-len(inputs) // PAIR_ROWS))
-        state, ridge = _choose_basis(state, inputs[rows], targets[rows], is_value)
+        state, ridge = _add_products_to_basis(
+            state, inputs[rows], targets[rows], is_value
+        )
     prior = CoefficientPosterior(
         state.whole.mean, torch.diag(ridge).repeat(outputs, 1, 1)
     )
     return state._replace(ridge=ridge, whole=prior, stable=prior)
 
 
-def _learn_scores(state: ColumnsState, inputs: Tensor, target: Tensor) -> ColumnsState:
+def _learn_weights_of_scores(
+    state: ColumnsState, inputs: Tensor, target: Tensor
+) -> ColumnsState:
     """Return the state with the weights of the scores of units and clusters."""
-    units = clusters = learn_weights(state.basis, inputs, target, state.unit)
+    units = clusters = learn_weights_of_block_scores(
+        state.basis, inputs, target, state.unit
+    )
     if not torch.equal(state.cluster, state.unit):
-        clusters = learn_weights(state.basis, inputs, target, state.cluster)
+        clusters = learn_weights_of_block_scores(
+            state.basis, inputs, target, state.cluster
+        )
     return state._replace(weights=torch.stack([units, clusters]))
 
 
-def _choose_basis(
+def _add_products_to_basis(
     state: ColumnsState, inputs: Tensor, targets: Tensor, is_value: bool
 ) -> tuple[ColumnsState, Tensor]:
     """Return the state with products of features, and the ridge [p]."""
@@ -123,14 +138,14 @@ def _fit_first_environment(
         )
         return model.mean, ridge
     targets = select_modelled_targets(targets)
-    ridge[active] = choose_ridge(basis[:, active], targets, groups[active])
+    ridge[active] = choose_ridge_penalties(basis[:, active], targets, groups[active])
     zero = torch.zeros_like(state.whole.mean)
     prior = CoefficientPosterior(zero, torch.diag(ridge).expand(len(zero), -1, -1))
     model = _update_posterior(prior, state.basis, inputs, targets, active)
     return model.mean, ridge
 
 
-def has_two_classes(targets: Tensor) -> bool:
+def has_more_than_one_class(targets: Tensor) -> bool:
     """Return whether more than one class occurs in targets [n, classes]."""
     return int((targets.sum(0) > 0).sum()) > 1
 
@@ -153,7 +168,7 @@ def learn_environment(
     is_value: bool,
 ) -> ColumnsState:
     """Return the state after learning from one environment."""
-    if not is_value and has_two_classes(targets):
+    if not is_value and has_more_than_one_class(targets):
         state = _learn_classification(state, inputs, select_modelled_targets(targets))
     state = add_environment_summary(state, summary)
     return refit_regressions(state) if is_value else state
@@ -254,7 +269,7 @@ def draw_trusted_predictor(
         aside = state.unstable
     elif trust == "interval":
         summary = summarise_effects(state)
-        low, high = summary.prediction_interval()
+        low, high = summary.compute_prediction_interval()
         clear = ((low > 0) | (high < 0)) & (summary.environments > 1)
         clear = state.needed & clear.any(1)
         aside = state.unstable & ~torch.isin(state.unit, state.unit[clear])
@@ -298,12 +313,12 @@ def _draw_predictor(
     else:
         pieces = [draw_coefficients(model, used, normals)]
     levels = draw_intercept_differences(measure_intercept_spread(state.arrivals, noise))
-    slope = predict_slope(state.arrivals)
-    centre = _compute_usual_outputs(state, noise > 0)
+    slope = predict_calibration_slope(state.arrivals)
+    centre = _compute_intercept_only_outputs(state, noise > 0)
     return Predictor(slope * torch.cat(pieces), levels + (1 - slope) * centre)
 
 
-def _compute_usual_outputs(state: ColumnsState, is_value: bool) -> Tensor:
+def _compute_intercept_only_outputs(state: ColumnsState, is_value: bool) -> Tensor:
     """Return the outputs [k] of a model that knows no more than the targets' means."""
     rows = state.places.rows
     means = rows @ state.places.targets / rows.sum()

@@ -17,7 +17,7 @@ from cirm.randomness import Randomness
 DRAWS = 4_000  # per class: the accuracy of draws differs by less than a point
 
 
-def score_past_rows(
+def score_predictors_on_past_rows(
     before: ColumnsState, after: ColumnsState, is_value: bool
 ) -> dict[str, float]:
     """Score two predictors on the rows that the first state has learned from."""
@@ -54,7 +54,11 @@ def _estimate_accuracy(past: ColumnsState, predictor: Predictor) -> float:
     draws = Randomness((0,), ("past",)).start_draws()
     noise = draws.normal(DRAWS, len(root))[0].double() @ root.T
     correct = [
-        float((_choose_class(centre @ coefficients.T + noise) == c).double().mean())
+        float(
+            (_predict_most_probable_class(centre @ coefficients.T + noise) == c)
+            .double()
+            .mean()
+        )
         for c, centre in enumerate(centres)
     ]
     return float(100 * (counts * counts.new_tensor(correct)).sum() / counts.sum())
@@ -67,7 +71,7 @@ def _average_coefficients(predictor: Predictor) -> Tensor:
     return coefficients
 
 
-def _choose_class(logits: Tensor) -> Tensor:
+def _predict_most_probable_class(logits: Tensor) -> Tensor:
     """Return the most probable class [n] for logits [n, k]."""
     if logits.shape[1] == 1:
         return (logits[:, 0] > 0).long()

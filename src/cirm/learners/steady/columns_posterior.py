@@ -108,7 +108,7 @@ def summarise_density_on_grid(grid: Tensor, log_density: Tensor) -> EffectPoster
     return EffectPosterior(compute_quantiles(levels), *points.tolist())
 
 
-def compute_calibrating_shifts(logits: Tensor, frequency: float) -> Tensor:
+def fit_logit_shifts_to_probability(logits: Tensor, frequency: float) -> Tensor:
     """Return shifts [m] after which logits [n, m] have a mean probability."""
     shift = torch.zeros(logits.shape[1], dtype=logits.dtype)
     for _ in range(25):
@@ -121,7 +121,7 @@ def compute_calibrating_shifts(logits: Tensor, frequency: float) -> Tensor:
     return shift
 
 
-def estimate_effect(
+def estimate_effect_on_log_odds(
     soft: Tensor, values: Tensor, prior: EffectPrior
 ) -> EffectPosterior:
     """Return the posterior of the effect of a feature on the log odds of a class.
@@ -142,7 +142,7 @@ def estimate_effect(
     for _ in range(2):
         grid = torch.linspace(low, high, GRID, dtype=values.dtype)
         logits = values[:, None] * grid
-        given = (logits + compute_calibrating_shifts(logits, frequency)).sigmoid()
+        given = (logits + fit_logit_shifts_to_probability(logits, frequency)).sigmoid()
         yes = soft[:, None] * given / frequency
         no = (1 - soft[:, None]) * (1 - given) / (1 - frequency)
         likelihood = (yes + no).clamp(min=1e-12).log().sum(0)
@@ -156,7 +156,7 @@ def estimate_effect(
     return posterior._replace(support=support)
 
 
-def estimate_slope(
+def estimate_slope_on_numerical_target(
     prediction: Tensor, values: Tensor, variance: float, prior: EffectPrior
 ) -> tuple[EffectPosterior, Tensor, float]:
     """Return the posterior of the slope of a feature on a numerical target.
@@ -210,7 +210,7 @@ def convert_effects_to_logits(
     For two classes this is exact. For one of many the log likelihood of the class,
     log P(class | value) - log P(class), is followed at two typical values.
     """
-    shift = compute_calibrating_shifts(values[:, None] * effects, frequency)
+    shift = fit_logit_shifts_to_probability(values[:, None] * effects, frequency)
     odds = torch.tensor(frequency, dtype=values.dtype).logit()
     if outputs == 1:
         return effects, shift - odds

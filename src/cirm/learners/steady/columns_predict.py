@@ -23,7 +23,7 @@ SLOPE_ERROR = 1e-3  # far below its sampling error
 WIDEST_SPREAD = 1.0  # of log odds: a larger shift is not one of the base rate alone
 
 
-def find_logit_shift(outputs: Tensor, targets: Tensor) -> Tensor:
+def fit_logit_shifts_to_frequencies(outputs: Tensor, targets: Tensor) -> Tensor:
     """Return the shifts [k] of logits [n, k] after which classes are as frequent."""
     frequency = (targets.sum(0) + 0.5) / (len(targets) + 1)
     shift = torch.zeros_like(frequency)
@@ -74,7 +74,7 @@ def measure_intercept_spread(arrivals: ArrivalScores, noise: float) -> Tensor:
     return spread if noise > 0 else spread.clamp(max=WIDEST_SPREAD)
 
 
-def fit_slope(
+def fit_calibration_slope(
     outputs: Tensor, targets: Tensor, is_value: bool
 ) -> tuple[Tensor, Tensor]:
     """Fit the factor of outputs [n, k] that suits the targets [n, k] best.
@@ -95,7 +95,7 @@ def fit_slope(
     for _ in range(SLOPE_STEPS):
         shifted = slope * outputs
         means = compute_class_probabilities(
-            shifted + find_logit_shift(shifted, targets)
+            shifted + fit_logit_shifts_to_frequencies(shifted, targets)
         )
         weights = means * (1 - means)
         centred = outputs - (weights * outputs).sum(0) / weights.sum(0).clamp(min=1e-9)
@@ -108,7 +108,7 @@ def fit_slope(
     return slope, errors.square().sum() / information.square() + 1e-9
 
 
-def predict_slope(arrivals: ArrivalScores) -> Tensor:
+def predict_calibration_slope(arrivals: ArrivalScores) -> Tensor:
     """Return the factor of outputs for a new environment, from 0 to 1, [].
 
     It is the mean over arrivals and one more environment in which it is one. The
@@ -128,7 +128,7 @@ def draw_intercept_differences(spread: Tensor) -> Tensor:
     return spread * torch.stack(rolled, 1)
 
 
-def apply_predictor(predictor: Predictor, basis: Tensor) -> Tensor:
+def compute_outputs_of_predictor(predictor: Predictor, basis: Tensor) -> Tensor:
     """Return outputs [s, n, k] of a basis [n, p]."""
     s, k, p = predictor.coefficients.shape
     coefficients, levels = (part.to(basis.dtype) for part in predictor)

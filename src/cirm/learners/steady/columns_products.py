@@ -26,7 +26,7 @@ class CentredMoments(NamedTuple):
     rows: float
 
 
-def drop_changed_products(
+def drop_unstable_feature_products(
     state: ColumnsState, place: CentredMoments, share: float
 ) -> ColumnsState:
     """Return the state without products that say something else at a new place.
@@ -41,7 +41,8 @@ def drop_changed_products(
         return state
     past = CentredMoments(center_moments(state), float(state.places.rows.sum()))
     slopes, variances = zip(
-        *(_measure_slopes(state, part, used) for part in (past, place)), strict=True
+        *(_measure_slopes_of_products(state, part, used) for part in (past, place)),
+        strict=True,
     )
     squares = (slopes[0] - slopes[1]).square() / (variances[0] + variances[1])
     limit = chdtri(1, PRODUCT_LEVEL * share / squares.numel())
@@ -50,7 +51,7 @@ def drop_changed_products(
     return state._replace(basis=state.basis._replace(factors=factors))
 
 
-def _measure_slopes(
+def _measure_slopes_of_products(
     state: ColumnsState, moments: CentredMoments, used: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return slopes of products on targets given all features, and variances, [m, k].

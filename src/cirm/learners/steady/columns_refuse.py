@@ -31,7 +31,7 @@ def list_reasons_not_to_adapt(state: ColumnsState, inputs: Tensor) -> Tensor:
             reason = FEW
         elif float(spread[feature]) < 1e-6:
             reason = CONSTANT
-        elif _has_other_unit(raw[:, feature], float(state.basis.limit[feature])):
+        elif _is_on_another_scale(raw[:, feature], float(state.basis.limit[feature])):
             reason = OTHER_UNIT
         elif not len(arrivals.skill):
             reason = UNTRIED
@@ -39,7 +39,7 @@ def list_reasons_not_to_adapt(state: ColumnsState, inputs: Tensor) -> Tensor:
             reason = CHANCE
         elif compute_residual_direction(state, feature, given)[1] > MOST_LEAK:
             reason = LEAK
-        elif not has_adapting_helped(state, feature):
+        elif not has_adapting_feature_helped(state, feature):
             reason = UNEARNED
         else:
             reason = 0
@@ -47,7 +47,7 @@ def list_reasons_not_to_adapt(state: ColumnsState, inputs: Tensor) -> Tensor:
     return reasons
 
 
-def _has_other_unit(values: Tensor, limit: float) -> bool:
+def _is_on_another_scale(values: Tensor, limit: float) -> bool:
     """Return whether standardised values [n] are on another scale than at first."""
     if limit > 1e3:  # two values
         return False
@@ -58,7 +58,7 @@ def _has_other_unit(values: Tensor, limit: float) -> bool:
     return spread > UNITS or spread < 1 / UNITS or abs(centre) > UNITS
 
 
-def has_adapting_helped(state: ColumnsState, feature: int) -> bool:
+def has_adapting_feature_helped(state: ColumnsState, feature: int) -> bool:
     """Return whether adapting a feature has helped on the arrival of environments."""
     errors = state.arrivals.errors[:, feature]
     tried = errors.isfinite()

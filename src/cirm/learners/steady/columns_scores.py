@@ -20,7 +20,7 @@ ROUNDS = 15  # of choosing a ridge; each block has a few weights
 WEIGHT_ROWS = 4_000  # rows that weights are learned from
 
 
-def learn_weights(
+def learn_weights_of_block_scores(
     basis: FeatureBasis, inputs: Tensor, target: Tensor, block: Tensor
 ) -> Tensor:
     """Learn the weights [q] of basis functions in the scores of their blocks.
@@ -64,13 +64,13 @@ def learn_weights(
             [((owner == leader) & active).nonzero()[:, 0] for leader in leaders]
         )
         others = left.other[:, leaders].T
-        found = _fit_ridges(own.T[members], others, is_hinge[members])
+        found = _fit_ridge_regressions(own.T[members], others, is_hinge[members])
         spread = (found[:, None] @ rows.T[members])[:, 0].std(1, correction=0)
         weights[members] = found / spread.clamp(min=1e-9)[:, None]
     return weights
 
 
-def _fit_ridges(own: Tensor, other: Tensor, is_hinge: Tensor) -> Tensor:
+def _fit_ridge_regressions(own: Tensor, other: Tensor, is_hinge: Tensor) -> Tensor:
     """Return coefficients [b, m] of b regressions, with a ridge for each group.
 
     MacKay's fixed point: the precision of a group is its number of well-determined
@@ -110,13 +110,16 @@ def compute_scores(
     basis: FeatureBasis, inputs: Tensor, weights: Tensor, block: Tensor
 ) -> Tensor:
     """Return the scores [n, d] of blocks, at their first features; others are zero."""
-    matrix, columns = arrange_weights(weights, block), torch.arange(len(weights))
+    matrix, columns = (
+        build_matrix_of_score_weights(weights, block),
+        torch.arange(len(weights)),
+    )
     parts = inputs.split(ROWS_AT_ONCE)
     scores = torch.cat([basis.expand(part, columns) @ matrix for part in parts])
     return scores.round(decimals=9)  # equal rows have equal scores
 
 
-def arrange_weights(weights: Tensor, block: Tensor) -> Tensor:
+def build_matrix_of_score_weights(weights: Tensor, block: Tensor) -> Tensor:
     """Return the matrix [q, d] that turns basis functions into scores."""
     owner = block.repeat(len(weights) // len(block))
     columns = owner[:, None] == torch.arange(len(block))
@@ -133,12 +136,12 @@ def cross_fit_scores(
     """
     part = inputs[:: -(-len(inputs) // WEIGHT_ROWS)]
     rows = basis.expand(part, torch.arange(len(weights)))
-    centre, whole = rows.mean(0), rows @ arrange_weights(weights, block)
+    centre, whole = rows.mean(0), rows @ build_matrix_of_score_weights(weights, block)
     scores = inputs.new_zeros(len(inputs), len(block))
     for start in (0, 1):
         own, other = slice(start, None, 2), slice(1 - start, None, 2)
-        half = learn_weights(basis, inputs[other], target[other], block)
-        matrix = arrange_weights(half, block)
+        half = learn_weights_of_block_scores(basis, inputs[other], target[other], block)
+        matrix = build_matrix_of_score_weights(half, block)
         covariance = ((rows - centre) @ matrix * whole).sum(0)
         sign = torch.where(covariance < 0, -1.0, 1.0)
         # Scores of both halves have one centre.

@@ -12,9 +12,9 @@ from cirm.learners.steady.columns_basis import ROWS_AT_ONCE
 from cirm.learners.steady.columns_changes import find_unstable_features
 from cirm.learners.steady.columns_curves import measure_slopes_on_curves
 from cirm.learners.steady.columns_effects import (
-    measure_alignment_with_first,
-    measure_coefficients,
-    measure_effects,
+    measure_alignment_with_first_effects,
+    measure_feature_effects,
+    measure_partial_coefficients,
 )
 from cirm.learners.steady.columns_glm import (
     CoefficientPosterior,
@@ -22,14 +22,14 @@ from cirm.learners.steady.columns_glm import (
 )
 from cirm.learners.steady.columns_products import CentredMoments
 from cirm.learners.steady.columns_scores import (
-    arrange_weights,
+    build_matrix_of_score_weights,
     compute_scores,
     cross_fit_scores,
 )
 from cirm.learners.steady.columns_state import (
     ColumnsState,
     EnvironmentSummaries,
-    append_entry,
+    append_row_to_tensors,
     center_moments,
     find_basis_functions_of_features,
     list_ridge_groups,
@@ -51,13 +51,13 @@ def summarise_environment(
 ) -> EnvironmentContribution:
     """Return the means, effects and moments of an environment."""
     d, p = len(state.unit), len(state.ridge)
-    moments, means = _sum_products(state, inputs, targets)
+    moments, means = _sum_products_of_basis_and_targets(state, inputs, targets)
     features = state.basis.standardise(inputs)
     past = features[:0]
     if len(state.places.rows):
         past = center_moments(state)[:d, :d] / state.places.rows.sum()
     aims = targets[:, 1:] if targets.shape[1] == 2 else targets
-    contrasts = measure_effects(
+    contrasts = measure_feature_effects(
         features, aims, state.unit, past, is_value, state.simple
     )
     rows = torch.tensor(float(len(inputs)), dtype=torch.float64)
@@ -66,11 +66,13 @@ def summarise_environment(
     unknown = features.new_tensor([0.0, UNKNOWN, 1.0, 1.0])
     tables = {name: unknown[:n].repeat(d, 1) for name, n in SCORE_TABLES.items()}
     if aims.shape[1] > 1:
-        all_contrasts = append_entry(state.places.contrasts, contrasts)
+        all_contrasts = append_row_to_tensors(state.places.contrasts, contrasts)
         first = all_contrasts.slope[0] / all_contrasts.noise[0]
-        alignment = measure_alignment_with_first(features, aims, first, state.unit)
+        alignment = measure_alignment_with_first_effects(
+            features, aims, first, state.unit
+        )
     elif state.weights.shape[1]:
-        scores = _measure_scores(state, inputs, aims[:, 0], is_value)
+        scores = _measure_effects_of_scores(state, inputs, aims[:, 0], is_value)
         if is_value:
             alignment = scores["alignment"][:, :1], scores["alignment"][:, 1:]
         tables |= scores
@@ -84,7 +86,7 @@ def summarise_environment(
     return EnvironmentContribution(place, moments)
 
 
-def _measure_scores(
+def _measure_effects_of_scores(
     state: ColumnsState, inputs: Tensor, target: Tensor, is_value: bool
 ) -> dict[str, Tensor]:
     """Return what the scores of units and clusters say in an environment, by name."""
@@ -101,11 +103,11 @@ def _measure_scores(
             past = inputs[:0, :d]
         else:
             scores = compute_scores(state.basis, inputs, weights, block)
-            matrix = arrange_weights(weights, block)
+            matrix = build_matrix_of_score_weights(weights, block)
             past = matrix.T @ center_moments(state)[:q, :q] @ matrix
             past = past / state.places.rows.sum()
         simple = ~torch.isin(block, block[~is_simple]) & (name == "scores")
-        contrasts = measure_effects(
+        contrasts = measure_feature_effects(
             scores, target[:, None], block, past, is_value, simple
         )
         if name == "clusters":
@@ -116,14 +118,16 @@ def _measure_scores(
             continue
         found[name] = torch.cat(list(contrasts), 1)
         if is_value:
-            found["coefficients"] = measure_coefficients(scores, target, block, past)
+            found["coefficients"] = measure_partial_coefficients(
+                scores, target, block, past
+            )
             found["alignment"] = measure_slopes_on_curves(
                 scores, target, state.curves, past, simple, is_first
             )
     return found
 
 
-def _sum_products(
+def _sum_products_of_basis_and_targets(
     state: ColumnsState, inputs: Tensor, targets: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return sums of products, and means, of basis functions and targets."""
@@ -144,11 +148,11 @@ def add_environment_summary(
     """Add the summary of an environment to the state."""
     return state._replace(
         moments=state.moments + summary.moments,
-        places=append_entry(state.places, summary.place),
+        places=append_row_to_tensors(state.places, summary.place),
     )
 
 
-def center_summary(summary: EnvironmentContribution) -> CentredMoments:
+def center_environment_moments(summary: EnvironmentContribution) -> CentredMoments:
     """Return the moments of an environment around its own means."""
     place = summary.place
     means = torch.cat([place.inputs, place.targets])
@@ -156,7 +160,7 @@ def center_summary(summary: EnvironmentContribution) -> CentredMoments:
     return CentredMoments(summary.moments - rows * torch.outer(means, means), rows)
 
 
-def search_unstable_features(
+def find_and_set_aside_unstable_features(
     state: ColumnsState,
     summaries: list[EnvironmentContribution],
     level: float,
@@ -219,7 +223,7 @@ def remove_features_from_stable_model(state: ColumnsState, new: Tensor) -> Colum
             mean, ratio = without.mean[position], float(without.ratio[position])
             break
     dropped = find_basis_functions_of_features(state, new) & active
-    slopes = _regress_dropped_on_kept(state, dropped, rest)
+    slopes = _regress_dropped_functions_on_kept(state, dropped, rest)
     precision = stable.precision.clone()
     data = (precision - torch.diag(state.ridge)) * ratio
     keep = rest[:, None] & rest
@@ -240,7 +244,7 @@ def remove_features_from_stable_model(state: ColumnsState, new: Tensor) -> Colum
     )
 
 
-def _regress_dropped_on_kept(
+def _regress_dropped_functions_on_kept(
     state: ColumnsState, dropped: Tensor, rest: Tensor
 ) -> Tensor:
     """Return slopes of dropped basis functions on others given the targets."""

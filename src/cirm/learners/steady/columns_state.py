@@ -198,7 +198,7 @@ def create_empty_state(
     def zeros(*shape: int) -> Tensor:
         return torch.zeros(shape, dtype=torch.float64)
 
-    def whole_numbers(*shape: int) -> Tensor:
+    def create_integer_zeros(*shape: int) -> Tensor:
         return torch.zeros(shape, dtype=torch.int64)
 
     posterior = CoefficientPosterior(zeros(k, p), zeros(k, p, p))
@@ -210,23 +210,25 @@ def create_empty_state(
             limit=zeros(d),
             knots=zeros(hinges, d),
             slopes=zeros(hinges, d),
-            pairs=whole_numbers(pairs, 2),
+            pairs=create_integer_zeros(pairs, 2),
             factors=zeros(pairs),
         ),
-        unit=whole_numbers(d),
-        cluster=whole_numbers(d),
-        simple=whole_numbers(d).bool(),
+        unit=create_integer_zeros(d),
+        cluster=create_integer_zeros(d),
+        simple=create_integer_zeros(d).bool(),
         curves=FeatureCurves(zeros(0), zeros(d, 0)),
         weights=zeros(2, d * (1 + hinges)),
-        needed=whole_numbers(d).bool(),
-        unstable=whole_numbers(d).bool(),
-        entangled=whole_numbers(d).bool(),
+        needed=create_integer_zeros(d).bool(),
+        unstable=create_integer_zeros(d).bool(),
+        entangled=create_integer_zeros(d).bool(),
         ridge=zeros(p),
         noise=zeros(2),
-        looks=whole_numbers(),
+        looks=create_integer_zeros(),
         whole=posterior,
         stable=posterior,
-        without=ModelsWithoutUnit(whole_numbers(kept), zeros(kept, k, p), zeros(kept)),
+        without=ModelsWithoutUnit(
+            create_integer_zeros(kept), zeros(kept, k, p), zeros(kept)
+        ),
         moments=zeros(p + c, p + c),
         places=EnvironmentSummaries(
             rows=zeros(0),
@@ -296,13 +298,13 @@ def list_ridge_groups(state: ColumnsState) -> Tensor:
     return torch.arange(4).repeat_interleave(sizes)
 
 
-def append_entry(table: Part, entry: Part) -> Part:
+def append_row_to_tensors(table: Part, entry: Part) -> Part:
     """Append one row to each tensor of a table."""
     return type(table)(
         *(
             torch.cat([old, new[None]])
             if isinstance(old, Tensor)
-            else append_entry(old, new)
+            else append_row_to_tensors(old, new)
             for old, new in zip(table, entry, strict=True)
         )
     )

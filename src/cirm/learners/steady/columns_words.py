@@ -13,7 +13,7 @@ from cirm.wording import join_words
 MOST_NAMED = 20  # effects of environments that one sentence lists
 
 
-def name_features(columns: Mapping[str, int], count: int) -> list[str]:
+def get_column_names_of_features(columns: Mapping[str, int], count: int) -> list[str]:
     """Return the name of the column of each feature."""
     names = [name for name, width in columns.items() for _ in range(width)]
     return names if len(names) == count else [f"feature {i}" for i in range(count)]
@@ -28,7 +28,7 @@ def list_unstable_features(state: ColumnsState, names: list[str]) -> list[int]:
     return sorted(first.values())
 
 
-def convert_effect_to_number(
+def convert_effect_to_odds_or_correlation(
     effect: float, mean: float, frequency: float, state: ColumnsState, feature: int
 ) -> float:
     """Return an effect as users read it.
@@ -75,13 +75,15 @@ def find_most_variable_output(state: ColumnsState, feature: int) -> int:
     return int(summarise_effects(state).spread[feature].argmax())
 
 
-def list_effects(state: ColumnsState, feature: int, output: int) -> list[float]:
+def list_effects_by_environment(
+    state: ColumnsState, feature: int, output: int
+) -> list[float]:
     """Return the effects of a feature in the environments seen, as users read them."""
     places = state.places
     effects, variances = places.contrasts.compute_effects()
     offset = places.targets.shape[1] - effects.shape[2]
     return [
-        convert_effect_to_number(
+        convert_effect_to_odds_or_correlation(
             float(effects[e, feature, output]),
             float(places.inputs[e, feature]),
             float(places.targets[e, output + offset]),
@@ -93,13 +95,15 @@ def list_effects(state: ColumnsState, feature: int, output: int) -> list[float]:
     ]
 
 
-def _describe_outcome(classes: int, output: int) -> str:
+def _describe_odds_of_class(classes: int, output: int) -> str:
     if classes > 2:
         return f"the odds of class {output + 1} of {classes}"
     return "the odds of the outcome"
 
 
-def describe_effects_seen(effects: list[float], classes: int, output: int) -> str:
+def describe_effects_by_environment(
+    effects: list[float], classes: int, output: int
+) -> str:
     """Say what a column did in the environments seen."""
     shown = effects[-MOST_NAMED:]
     if not shown:
@@ -107,17 +111,17 @@ def describe_effects_seen(effects: list[float], classes: int, output: int) -> st
     if not classes:
         numbers = join_words([f"{value:.2f}" for value in shown])
         return f"had a correlation with the target of {numbers}"
-    numbers = join_words([format_factor(value) for value in shown])
-    return f"multiplied {_describe_outcome(classes, output)} by {numbers}"
+    numbers = join_words([format_odds_factor(value) for value in shown])
+    return f"multiplied {_describe_odds_of_class(classes, output)} by {numbers}"
 
 
-def format_factor(value: float) -> str:
+def format_odds_factor(value: float) -> str:
     """Return a factor of odds as text: 9, 1.4, or 1/8.
 
     Example:
-        >>> format_factor(9.02), format_factor(0.125), format_factor(1.44)
-        ('9', '1/8', '1.4')
+        >>> [format_odds_factor(factor) for factor in (9.02, 0.125, 1.44)]
+        ['9', '1/8', '1.4']
     """
     if value < 0.95:
-        return f"1/{format_factor(1 / max(value, 1e-9))}"
+        return f"1/{format_odds_factor(1 / max(value, 1e-9))}"
     return f"{value:.0f}" if value >= 2.5 else f"{value:.2g}"

@@ -21,9 +21,9 @@ from cirm.environments import Stage
 from cirm.learners.steady import directions_state as states
 from cirm.learners.steady import directions_tables as tables
 from cirm.learners.steady.directions_adapt import (
-    adapt_replica,
     choose_log_tables_for_prediction,
     correct_stable_logits,
+    estimate_adaptation_of_replica,
 )
 from cirm.learners.steady.directions_explain import explain_state
 from cirm.learners.steady.directions_reference import (
@@ -46,13 +46,16 @@ from cirm.learners.steady.directions_stage import (
 )
 from cirm.learners.steady.directions_start import (
     choose_start_networks,
-    train_beside_plain_answers,
+    train_members_beside_plain_ensemble,
 )
 from cirm.learners.steady.directions_state import (
     DirectionsState,
     EasiestPredictor,
 )
-from cirm.learners.steady.directions_statistics import StatisticsScale, fit_scale
+from cirm.learners.steady.directions_statistics import (
+    StatisticsScale,
+    fit_statistics_scale,
+)
 from cirm.learners.steady.directions_training import (
     Ensemble,
     TrainingRows,
@@ -102,7 +105,9 @@ class Directions:
         state = states.forget_adaptation(state)
         is_first = not bool(state.places[0])
         if is_first:
-            state = state._replace(scale=self._fit_scales(inputs, targets))
+            state = state._replace(
+                scale=self._fit_scales_of_image_statistics(inputs, targets)
+            )
         hypotheses = self._score_reference(state, inputs, targets, places, randomness)
         answers = self._predict_with_feature_network(state, inputs)
         at = [Randomness((seed,), randomness.path) for seed in randomness.seeds]
@@ -118,7 +123,7 @@ class Directions:
                 shape,
                 one.scale,
                 self.learner.classes,
-                self._prepare_reader(
+                self._prepare_shortcut_reader_training(
                     state.members[r : r + 1],
                     inputs[r : r + 1],
                     targets[r : r + 1],
@@ -133,7 +138,7 @@ class Directions:
             for o, t in zip(outcomes, targets, strict=True)
         ]
         fit, judgements = train_stable_ensemble(
-            self._run_network,
+            self._compute_network_outputs,
             choose_start_networks(
                 state, self.init(randomness.at("restart")).members, outcomes
             ),
@@ -152,8 +157,8 @@ class Directions:
             for r, t in enumerate(targets)
         ]
         state = stack_replicas(parts)._replace(members=fit.params)
-        state = train_beside_plain_answers(
-            self._run_network,
+        state = train_members_beside_plain_ensemble(
+            self._compute_network_outputs,
             state,
             fit,
             inputs,
@@ -169,12 +174,14 @@ class Directions:
         inputs = inputs.float()
         if not self.learner.classes:
             mean = compute_member_outputs(
-                self._run_network, state.members, inputs
+                self._compute_network_outputs, state.members, inputs
             ).mean(1)
             shift, scale = state.frame[:, :, None, None].unbind(1)
             return (mean * scale + shift).unsqueeze(1)
         if not state.tables.numel():  # nothing learned yet
-            outputs = compute_member_outputs(self._run_network, state.members, inputs)
+            outputs = compute_member_outputs(
+                self._compute_network_outputs, state.members, inputs
+            )
             return outputs.mean(1, keepdim=True)
         stable, values = self._compute_stable_logits(state, inputs)
         results = []
@@ -182,7 +189,7 @@ class Directions:
             draws = choose_log_tables_for_prediction(
                 select_replica(state, r), self.learner.trust
             )
-            evidence = tables.compute_log_evidence_of_values(
+            evidence = tables.compute_class_log_likelihoods(
                 draws[:, : len(values[r])], values[r]
             )
             results.append(logits + evidence)
@@ -196,7 +203,9 @@ class Directions:
         with torch.no_grad():
             stable, values = self._compute_stable_logits(state, inputs.float())
         parts = [
-            adapt_replica(select_replica(state, r), stable[r], values[r])
+            estimate_adaptation_of_replica(
+                select_replica(state, r), stable[r], values[r]
+            )
             for r in range(len(stable))
         ]
         return state._replace(adaptation=stack_replicas(parts))
@@ -207,7 +216,7 @@ class Directions:
         """Explain which features are unstable and what an adaptation changed."""
         return explain_state(state, self.learner.classes, self.learner.trust)
 
-    def _run_network(
+    def _compute_network_outputs(
         self, params: Tensor, inputs: Tensor, noise: Draws | None
     ) -> Tensor:
         """Return one logit for each class, or values."""
@@ -216,11 +225,15 @@ class Directions:
             outputs = self.learner.likelihood.compute_class_logits(outputs)  # type: ignore[attr-defined]
         return outputs
 
-    def _fit_scales(self, inputs: Tensor, targets: Tensor) -> StatisticsScale:
+    def _fit_scales_of_image_statistics(
+        self, inputs: Tensor, targets: Tensor
+    ) -> StatisticsScale:
         """Return the scale of the statistics of each replica's images."""
         shape = tuple(inputs.shape[2:])
         pairs = zip(inputs.flatten(2).double(), targets, strict=True)
-        return stack_replicas([fit_scale(rows, y, shape) for rows, y in pairs])
+        return stack_replicas(
+            [fit_statistics_scale(rows, y, shape) for rows, y in pairs]
+        )
 
     def _remove_features_from_inputs(
         self, state: DirectionsState, inputs: Tensor, views: Tensor
@@ -247,10 +260,12 @@ class Directions:
         """Return the answers [replica, n] of networks that read a feature, if any."""
         if not state.taught.any():
             return torch.zeros(inputs.shape[:2], dtype=torch.long)
-        outputs = compute_member_outputs(self._run_network, state.taught, inputs)
+        outputs = compute_member_outputs(
+            self._compute_network_outputs, state.taught, inputs
+        )
         return outputs.log_softmax(-1).mean(1).argmax(-1)
 
-    def _prepare_reader(
+    def _prepare_shortcut_reader_training(
         self, start: Tensor, inputs: Tensor, targets: Tensor, randomness: Randomness
     ) -> ReaderTraining:
         """Return what trains plain networks on one replica's rows, as readers.
@@ -263,14 +278,16 @@ class Directions:
         def train_reader() -> tuple[Tensor, Tensor]:
             offset = torch.zeros(*targets.shape, self.learner.classes)
             fit = train_ensemble_members(
-                self._run_network,
+                self._compute_network_outputs,
                 start,
                 TrainingRows(inputs, targets, offset),
                 self.learner.likelihood,
                 self.learner.descent,
                 randomness.at("reader"),
             )
-            outputs = compute_member_outputs(self._run_network, fit.params, inputs)
+            outputs = compute_member_outputs(
+                self._compute_network_outputs, fit.params, inputs
+            )
             held_out = select_held_out_outputs(outputs, fit.folds)[0]
             return fit.params[0], held_out.argmax(-1)
 
@@ -281,7 +298,9 @@ class Directions:
     ) -> tuple[Tensor, list[Tensor]]:
         """Return the stable logits [replica, n, k], and the values [feature, n]."""
         seen, values = self._remove_features_from_inputs(state, inputs, state.found)
-        logits = compute_member_outputs(self._run_network, state.members, seen)
+        logits = compute_member_outputs(
+            self._compute_network_outputs, state.members, seen
+        )
         logits = centre_logits(logits).mean(1)
         corrected = [
             correct_stable_logits(select_replica(state, r), logits[r], values[r])
@@ -303,7 +322,7 @@ class Directions:
             return [None] * len(inputs)
         if is_first:  # several environments at once: it is trained on all of them
             answers, right = train_reference(
-                self._run_network,
+                self._compute_network_outputs,
                 state.members,
                 inputs,
                 targets,
@@ -317,7 +336,7 @@ class Directions:
             )
             params = state.reference.params
             answers, right = predict_with_reference(
-                self._run_network, params, seen, targets
+                self._compute_network_outputs, params, seen, targets
             )
         hypotheses: list[EasiestAnswers | None] = []
         for r in range(len(inputs)):
@@ -344,7 +363,7 @@ class Directions:
         A reference is kept until a feature was found, which is what it answered by.
         """
         is_first = not state.reference.tally.any()
-        outputs = compute_member_outputs(self._run_network, fit.early, seen)
+        outputs = compute_member_outputs(self._compute_network_outputs, fit.early, seen)
         right = (
             select_held_out_outputs(outputs, fit.folds).argmax(-1) == targets
         ).double()
@@ -375,7 +394,7 @@ class Directions:
         targets = (targets - frame[:, :1]) / frame[:, 1:]
         offset = torch.zeros(*targets.shape, 1)
         fit = train_ensemble_members(
-            self._run_network,
+            self._compute_network_outputs,
             state.members,
             TrainingRows(inputs, targets, offset),
             self.learner.likelihood,

@@ -35,7 +35,9 @@ REFUSALS = (
 )
 
 
-def adapt_replica(state: DirectionsState, logits: Tensor, values: Tensor) -> Adaptation:
+def estimate_adaptation_of_replica(
+    state: DirectionsState, logits: Tensor, values: Tensor
+) -> Adaptation:
     """Return what unlabelled rows with stable logits [n, k] and values tell."""
     kept = state.adaptation
     refused = _find_reason_not_to_adapt(state, logits, values)
@@ -44,7 +46,7 @@ def adapt_replica(state: DirectionsState, logits: Tensor, values: Tensor) -> Ada
     table, error = torch.zeros_like(kept.tables), torch.zeros_like(kept.error)
     before = after = 0.0
     if not refused:
-        estimate = tables.estimate_tables(
+        estimate = tables.estimate_value_tables_by_em(
             logits, values, pool_tables_of_environments(state, found)
         )
         table[:found] = estimate.tables.to(table)
@@ -71,7 +73,7 @@ def find_reason_to_refuse_estimate(
     probability, and EM breaks it where the stable model depends on the feature.
     """
     stable = logits.double().softmax(-1)
-    evidence = tables.compute_log_evidence_of_values(draws.double(), values)
+    evidence = tables.compute_class_log_likelihoods(draws.double(), values)
     beliefs = (logits.double() + evidence).softmax(-1)  # [draw, n, k]
     adapted = beliefs.mean(0)
     first, second = (p.argmax(-1)[:, None] for p in (stable, adapted))
@@ -110,7 +112,9 @@ def may_be_leak(state: DirectionsState, estimate: Tensor) -> bool:
 def pool_tables_of_environments(state: DirectionsState, found: int) -> Tensor | None:
     """Return the tables of all environments with labels so far, if there are any."""
     counts = state.tables[: int(state.places), :found].double().sum(0)
-    return tables.normalise_counts(counts) if bool(counts.any()) else None
+    return (
+        tables.convert_counts_to_probabilities(counts) if bool(counts.any()) else None
+    )
 
 
 def correct_stable_logits(
@@ -122,7 +126,7 @@ def correct_stable_logits(
     """
     for j, feature in enumerate(values):
         logits = logits - state.correction[j][feature]
-    frequencies = tables.normalise_counts(state.moments.counts)
+    frequencies = tables.convert_counts_to_probabilities(state.moments.counts)
     return state.temperature * logits + frequencies.log().to(logits)
 
 
@@ -134,11 +138,11 @@ def compare_likelihoods_of_values(
     even = torch.zeros_like(table)
     for j, feature in enumerate(values):
         counts = torch.bincount(feature, minlength=classes).double()
-        even[j] = tables.normalise_counts(counts)
+        even[j] = tables.convert_counts_to_probabilities(counts)
     log_f = logits.double().log_softmax(-1)
     fits = [
         float(
-            (log_f + tables.compute_log_evidence_of_values(t.log(), values))
+            (log_f + tables.compute_class_log_likelihoods(t.log(), values))
             .logsumexp(-1)
             .mean()
         )
@@ -153,8 +157,8 @@ def measure_gain_of_adapting(
     """Return rows, log likelihood and accuracy, stable and adapted without labels."""
     if not len(values):
         return torch.zeros(5)
-    estimate = tables.estimate_tables(logits, values, seen)
-    evidence = tables.compute_log_evidence_of_values(estimate.draws, values)
+    estimate = tables.estimate_value_tables_by_em(logits, values, seen)
+    evidence = tables.compute_class_log_likelihoods(estimate.draws, values)
     adapted = (logits + evidence).softmax(-1).mean(0).log()
     numbers = [float(len(targets))]
     for scores in (logits.double().log_softmax(-1), adapted):
@@ -188,7 +192,7 @@ def measure_information(state: DirectionsState) -> float:
     It is that of all held-out rows of environments with unstable features. Accuracy
     would not do: a model that is right in half of the rows may still know which.
     """
-    frequencies = tables.normalise_counts(state.moments.counts)
+    frequencies = tables.convert_counts_to_probabilities(state.moments.counts)
     chance = float((frequencies * frequencies.log()).sum())
     rows, likelihood = state.gains[:, :2].double().unbind(-1)
     return float((rows * (likelihood - chance)).sum())
@@ -222,5 +226,5 @@ def _is_agreement_consistent(counts: Tensor) -> bool:
     wrong = counts.sum((1, 2)).double() + 1 - right
     chance = torch.tensor(1 / (k - 1)).log()
     summary = combine_effects((right / wrong).log() - chance, 1 / right + 1 / wrong)
-    low, high = summary.prediction_interval()
+    low, high = summary.compute_prediction_interval()
     return bool(low > 0) or bool(high < 0)

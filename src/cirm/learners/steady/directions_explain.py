@@ -64,7 +64,7 @@ def explain_state(state: DirectionsState, classes: int, trust: str) -> dict[str,
     return explanation
 
 
-def measure_agreement(counts: Tensor) -> tuple[float, float, float]:
+def measure_agreement_with_class(counts: Tensor) -> tuple[float, float, float]:
     """Return how often values equal the class, classes even, with a 95 % interval.
 
     Counts are [class, value]; one pseudo-row of each class is even.
@@ -80,7 +80,7 @@ def measure_agreement(counts: Tensor) -> tuple[float, float, float]:
 def _describe_feature(state: DirectionsState, j: int) -> dict[str, Any]:
     """Describe an unstable direction by how often it agrees with the target."""
     tables = state.tables[0, : int(state.places[0]), j]
-    effects = [measure_agreement(table) for table in tables]
+    effects = [measure_agreement_with_class(table) for table in tables]
     p_value = float(state.p_values[0, j])
     rates = ", ".join(
         f"{mean:.0%} ({low:.0%} to {high:.0%})" for mean, low, high in effects

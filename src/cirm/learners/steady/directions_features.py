@@ -18,10 +18,10 @@ from cirm.learners.steady.directions_search import (
     ChangeTest,
     ClassMoments,
     PrincipalAxes,
+    compute_class_moments,
     compute_means_by_group,
-    find_axes,
+    find_principal_axes_within_classes,
     measure_change_along_pattern,
-    measure_moments,
 )
 
 CHANGED_AXES = (5, 20)  # numbers of axes of a first guess
@@ -166,12 +166,14 @@ def build_first_guesses(
         few = _find_axes_of_last_entries(rows, targets, statistics, classes)
         scores = rows @ fit_feature(rows, targets, none, classes, few).scores
         guesses.append(
-            FeatureGuess(_predict_by_neighbours(scores, targets, classes), few)
+            FeatureGuess(_predict_values_by_neighbours(scores, targets, classes), few)
         )
     return guesses
 
 
-def _predict_by_neighbours(scores: Tensor, values: Tensor, classes: int) -> Tensor:
+def _predict_values_by_neighbours(
+    scores: Tensor, values: Tensor, classes: int
+) -> Tensor:
     """Return the most frequent value [n] among the nearest rows, of some rows."""
     known = scores[:MOST_NEIGHBOURS]
     near = torch.cdist(scores, known).topk(min(NEIGHBOURS, len(known)), largest=False)
@@ -202,7 +204,7 @@ def find_clearest_changed_feature(
         ):
             if len(values.unique()) > 1:
                 pair = values, targets
-                apart = _measure_separation(rows, *pair, classes, guess.axes)
+                apart = _measure_separation_of_values(rows, *pair, classes, guess.axes)
                 scores = fit_discriminants(rows, *pair, classes, axes)
                 z = abs(measure_change_along_pattern(scores.T, past, new, axes)[0])
                 feature = fit_feature(rows, *pair, classes, guess.axes)
@@ -221,7 +223,7 @@ def fit_discriminants(
     member = F.one_hot(values, classes).to(rows)
     member = member - compute_means_by_group(member, targets, classes)[targets]
     centred = rows - compute_means_by_group(rows, targets, classes)[targets]
-    along = axes.whiten(centred, ridge=0.1)
+    along = axes.whiten_rows(centred, ridge=0.1)
     product = along.T @ along + len(rows) * 0.01 * torch.eye(along.shape[1]).to(along)
     solved = torch.linalg.solve(product, along.T @ member)
     spread = (axes.variances + 0.1 * axes.variances.mean()).sqrt()
@@ -251,7 +253,9 @@ def _find_axes_of_last_entries(
     rows: Tensor, targets: Tensor, count: int, classes: int
 ) -> PrincipalAxes:
     """Return the axes of the last so many entries of rows, within classes."""
-    axes = find_axes(measure_moments(rows[:, -count:], targets, classes))
+    axes = find_principal_axes_within_classes(
+        compute_class_moments(rows[:, -count:], targets, classes)
+    )
     vectors = torch.zeros(rows.shape[1], axes.vectors.shape[1]).to(rows)
     vectors[-count:] = axes.vectors
     return PrincipalAxes(vectors, axes.variances)
@@ -285,7 +289,7 @@ def _refine_guess(
     return values
 
 
-def _measure_separation(
+def _measure_separation_of_values(
     rows: Tensor, values: Tensor, targets: Tensor, classes: int, axes: PrincipalAxes
 ) -> float:
     """Return how far apart rows with and without a value are along discriminants.

@@ -46,7 +46,7 @@ class PrincipalAxes(NamedTuple):
     vectors: Tensor
     variances: Tensor
 
-    def whiten(self, rows: Tensor, ridge: float = 0.0) -> Tensor:
+    def whiten_rows(self, rows: Tensor, ridge: float = 0.0) -> Tensor:
         """Return coordinates [n, a] of rows [n, d], in (ridged) standard deviations."""
         variances = self.variances + ridge * self.variances.mean()
         return rows @ self.vectors / variances.sqrt()
@@ -64,7 +64,7 @@ class ChangeTest(NamedTuple):
     size: float
 
     @property
-    def corrected_axes(self) -> float:
+    def corrected_p_value_of_axes(self) -> float:
         """The p-value of a change along any axis; axes are independent (Sidak)."""
         least = min(float(self.axes.min()), MOST_P_VALUE)
         return -math.expm1(len(self.axes) * math.log1p(-least))
@@ -72,15 +72,17 @@ class ChangeTest(NamedTuple):
     @property
     def p_value(self) -> float:
         """The p-value of any change, from both tests together."""
-        return combine_tests((self.discriminant, self.corrected_axes))
+        return combine_p_values_of_tests(
+            (self.discriminant, self.corrected_p_value_of_axes)
+        )
 
 
-def combine_tests(p_values: Sequence[float]) -> float:
+def combine_p_values_of_tests(p_values: Sequence[float]) -> float:
     """Return the p-value of the first tests of `WEIGHTS` together."""
     return combine_p_values(p_values, WEIGHTS[: len(p_values)], MOST_P_VALUE)
 
 
-def measure_moments(rows: Tensor, targets: Tensor, classes: int) -> ClassMoments:
+def compute_class_moments(rows: Tensor, targets: Tensor, classes: int) -> ClassMoments:
     """Return the moments of rows [n, d] with classes [n]."""
     member = torch.nn.functional.one_hot(targets, classes).to(rows)
     counts = member.sum(0)
@@ -94,7 +96,7 @@ def compute_means_by_group(rows: Tensor, groups: Tensor, count: int) -> Tensor:
     return member.T @ rows / member.sum(0).clamp(min=1)[:, None]
 
 
-def pool_moments(first: ClassMoments, second: ClassMoments) -> ClassMoments:
+def pool_class_moments(first: ClassMoments, second: ClassMoments) -> ClassMoments:
     """Return the moments of two environments, scattered about their own class means."""
     counts = first.counts + second.counts
     sums = [m.counts[:, None] * m.means for m in (first, second)]
@@ -112,7 +114,7 @@ def compress_scatter_factor(factor: Tensor, rank: int = RANK) -> Tensor:
     return torch.nn.functional.pad(short, (0, 0, 0, width - len(short)))
 
 
-def find_axes(moments: ClassMoments) -> PrincipalAxes:
+def find_principal_axes_within_classes(moments: ClassMoments) -> PrincipalAxes:
     """Return the axes with at least 1e-4 of the largest variance within classes."""
     values, axes = _compute_eigenvectors_of_scatter(moments.factor)
     freedom = max(1.0, moments.count_rows() - len(moments.counts))
@@ -121,7 +123,7 @@ def find_axes(moments: ClassMoments) -> PrincipalAxes:
     return PrincipalAxes(axes[:, keep], (values[keep] / freedom).clamp(min=1e-12))
 
 
-def measure_change(
+def measure_change_of_class_means(
     past: ClassMoments, new: ClassMoments, axes: PrincipalAxes
 ) -> ChangeTest:
     """Test whether the differences between class means changed."""

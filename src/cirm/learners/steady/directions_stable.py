@@ -55,10 +55,12 @@ class KnownRows(NamedTuple):
             table = tables.count_values_by_class(
                 values[:, here], self.targets[here], self.classes
             )
-            said = tables.compute_log_evidence_of_values(
-                tables.normalise_counts(table).log(), values[:, here]
+            said = tables.compute_class_log_likelihoods(
+                tables.convert_counts_to_probabilities(table).log(), values[:, here]
             )
-            offset[here] = tables.normalise_counts(counts.double()).log() + said
+            offset[here] = (
+                tables.convert_counts_to_probabilities(counts.double()).log() + said
+            )
         return offset
 
 
@@ -96,7 +98,7 @@ def train_stable_ensemble(
     ]
     offsets = [
         s.compute_offset_logits(hidden_too=False)
-        - look_up_correction(correction, s.values)
+        - sum_corrections_of_features(correction, s.values)
         for s, correction in zip(seen, corrections, strict=True)
     ]
     offset = torch.stack(offsets).float()
@@ -131,12 +133,14 @@ def compute_spread_ratio(outputs: Tensor, targets: Tensor) -> float:
     """
     classes = outputs.shape[-1]
 
-    def measure_spread(logits: Tensor) -> Tensor:
+    def measure_spread_within_classes(logits: Tensor) -> Tensor:
         rest = logits - compute_means_by_group(logits, targets, classes)[targets]
         return rest.square().sum()
 
-    members = torch.stack([measure_spread(member) for member in outputs]).mean()
-    mean = measure_spread(outputs.mean(0)).clamp(min=1e-12)
+    members = torch.stack(
+        [measure_spread_within_classes(member) for member in outputs]
+    ).mean()
+    mean = measure_spread_within_classes(outputs.mean(0)).clamp(min=1e-12)
     return max(1.0, float((members / mean).sqrt()))
 
 
@@ -144,9 +148,9 @@ def correct_held_out_logits(
     held_out: Tensor, seen: KnownRows, correction: Tensor
 ) -> HeldOutLogits:
     """Return held-out logits [n, k] of one replica, corrected and calibrated."""
-    logits = held_out.double() - look_up_correction(correction, seen.values)
+    logits = held_out.double() - sum_corrections_of_features(correction, seen.values)
     leak = tables.measure_logit_leak(logits, seen.values, seen.targets)
-    logits = logits - look_up_correction(leak.parts, seen.values)
+    logits = logits - sum_corrections_of_features(leak.parts, seen.values)
     offset = seen.compute_offset_logits(hidden_too=True)
     scale = tables.fit_temperature(logits, offset, seen.targets)
     return HeldOutLogits(scale * logits, correction + leak.parts, leak, scale)
@@ -157,7 +161,7 @@ def centre_logits(logits: Tensor) -> Tensor:
     return logits - logits.mean(-1, keepdim=True)
 
 
-def look_up_correction(correction: Tensor, values: Tensor) -> Tensor:
+def sum_corrections_of_features(correction: Tensor, values: Tensor) -> Tensor:
     """Return the sum over features of a correction at their values [feature, n]."""
     total = torch.zeros(values.shape[1], correction.shape[-1]).double()
     for part, feature in zip(correction, values, strict=True):

@@ -32,8 +32,8 @@ from cirm.learners.steady.directions_search import ClassMoments, PrincipalAxes
 from cirm.learners.steady.directions_state import MOST_FEATURES, KnownFeature
 from cirm.learners.steady.directions_statistics import (
     StatisticsScale,
-    append_statistics,
-    count_statistics,
+    append_image_statistics,
+    count_image_statistics,
 )
 from cirm.learners.steady.directions_views import (
     HIDDEN,
@@ -42,7 +42,7 @@ from cirm.learners.steady.directions_views import (
     apply_view,
     build_identity_view,
     fit_view,
-    measure_visibility,
+    measure_feature_visibility,
 )
 
 FIRST_LOOK = (
@@ -112,7 +112,7 @@ class EnvironmentComparison(NamedTuple):
 
     def has_axis_vanished(self) -> bool:
         """Whether the axis that changed most varied before, and no longer does."""
-        change = search.measure_change(self.before, self.here, self.axes)
+        change = search.measure_change_of_class_means(self.before, self.here, self.axes)
         axis = self.axes.vectors[:, int(change.axes.argmin())]
         before, here = (
             float((moments.factor @ axis).square().sum()) / moments.count_rows()
@@ -180,23 +180,27 @@ class FeatureSearch:
             if is_clear:
                 own = compute_values_given_class(finding.feature, rows, targets)
             traces = find_directions_of_feature(rows, own, targets, self.classes)
-            remainder = [_remove_traces(moments, traces) for moments in series]
-            if not is_clear and not _explains_change(
+            remainder = [
+                _remove_traces_from_moments(moments, traces) for moments in series
+            ]
+            if not is_clear and not _does_feature_explain_change(
                 compared, _find_clearest_change(remainder, None), alpha
             ):
                 is_unexplained = True
                 break
             taught = network if network is not None else taught
-            table = self._infer_table(rows, series, finding._replace(values=own))
+            table = self._infer_past_value_counts(
+                rows, series, finding._replace(values=own)
+            )
             found.append((finding.feature, traces))
             past.append((compared.p_value, table))
             values, read = [*values, own], [*read, finding.values]
             rows, series = remove_directions_from_rows(rows, traces), remainder
         moments = series[0]
         for one in series[1:]:
-            moments = search.pool_moments(moments, one)
+            moments = search.pool_class_moments(moments, one)
         taught_ones = [bool(feature.is_taught) for feature, _ in found]
-        views, seen = self._fit_views(
+        views, seen = self._fit_views_that_hide_features(
             seen, read[len(features) :], taught_ones, len(features)
         )
         hidden = [known.view.changes_rows() for known in features]
@@ -226,8 +230,10 @@ class FeatureSearch:
         The first feature of all may be one that inputs do not show clearly.
         """
         targets, axes = self.stage.targets, compared.axes
-        change = search.measure_change(compared.before, compared.here, axes)
-        count = count_statistics(self.shape)
+        change = search.measure_change_of_class_means(
+            compared.before, compared.here, axes
+        )
+        count = count_image_statistics(self.shape)
         guesses = build_first_guesses(rows, count, targets, change, axes)
         if tested is not None:
             guesses.append(FeatureGuess(tested.answers, axes))
@@ -254,7 +260,7 @@ class FeatureSearch:
             return finding, None
         return build_network_feature(answers, rows, self.classes, gaps[0]), network
 
-    def _fit_views(
+    def _fit_views_that_hide_features(
         self, seen: Tensor, values: list[Tensor], is_taught: list[bool], first: int
     ) -> tuple[list[InputView], Tensor]:
         """Return views that hide features with values [n], and rows as seen in them.
@@ -270,16 +276,18 @@ class FeatureSearch:
             views: dict[int, InputView] = {}
             rows = seen
             for turn, j in enumerate(order, first):
-                view, rows = self._fit_view(rows, values[j], is_taught[j])
+                view, rows = self._fit_view_that_hides_feature(
+                    rows, values[j], is_taught[j]
+                )
                 views[j] = view._replace(turn=torch.tensor(float(turn)))
             if len(orders) == 1:  # there is nothing to compare
                 return [views[j] for j in order], rows
-            total = sum(self._measure_visibility(rows, v) for v in values)
+            total = sum(self._measure_feature_visibility(rows, v) for v in values)
             if total < best[0] or not best[1]:
                 best = total, [views[j] for j in orders[0]], rows
         return best[1], best[2]
 
-    def _fit_view(
+    def _fit_view_that_hides_feature(
         self, seen: Tensor, values: Tensor, is_taught: bool
     ) -> tuple[InputView, Tensor]:
         """Return the simplest view that hides a feature, and rows as seen in it.
@@ -298,16 +306,18 @@ class FeatureSearch:
             views.append(add_mean_pattern_to_view(channels, mixed, values, targets, k))
         for view in filter(InputView.changes_rows, views):
             apart = apply_view(view, seen, values)
-            if self._measure_visibility(apart, values) < HIDDEN:
+            if self._measure_feature_visibility(apart, values) < HIDDEN:
                 return view, apart
         return none, seen
 
-    def _measure_visibility(self, seen: Tensor, values: Tensor) -> float:
+    def _measure_feature_visibility(self, seen: Tensor, values: Tensor) -> float:
         """Return how well rows still show the values [n] of a feature."""
         pair = values, self.stage.targets
-        return measure_visibility(seen, *pair, self.classes, self.shape, self.scale)
+        return measure_feature_visibility(
+            seen, *pair, self.classes, self.shape, self.scale
+        )
 
-    def _infer_table(
+    def _infer_past_value_counts(
         self, rows: Tensor, series: list[ClassMoments], finding: FeatureWithValues
     ) -> Tensor:
         """Return counts [class, value] of earlier environments, zero if unknown."""
@@ -333,7 +343,7 @@ def remove_features_from_rows(
     The first are as the stable model sees them, the second as the search does.
     """
     seen, values = rows, []
-    rows = append_statistics(rows, shape, scale)
+    rows = append_image_statistics(rows, shape, scale)
     for feature, _, traces in features:
         is_taught = bool(feature.is_taught)
         values.append(answers if is_taught else compute_feature_values(feature, rows))
@@ -361,20 +371,20 @@ def compute_significance_level(level: float, looks: int, comparisons: int) -> fl
     return total
 
 
-def _remove_traces(moments: ClassMoments, traces: Tensor) -> ClassMoments:
+def _remove_traces_from_moments(moments: ClassMoments, traces: Tensor) -> ClassMoments:
     """Return the moments of rows without what they have along traces [k, d]."""
     parts = (remove_directions_from_rows(part, traces) for part in moments[1:])
     return ClassMoments(moments.counts, *parts)
 
 
-def _explains_change(
+def _does_feature_explain_change(
     before: EnvironmentComparison, after: EnvironmentComparison, alpha: float
 ) -> bool:
     """Whether a change is gone, or much smaller, after a feature was removed."""
     if after.p_value >= alpha:
         return True
     sizes = [
-        search.measure_change(one.before, one.here, one.axes).size
+        search.measure_change_of_class_means(one.before, one.here, one.axes).size
         for one in (before, after)
     ]
     return sizes[1] < (1 - EXPLAINED) * sizes[0]
@@ -388,7 +398,9 @@ def _measure_moments_of_environments(
     for place in range(int(stage.places.max()) + 1):
         here = stage.places == place
         series.append(
-            search.measure_moments(rows[here].double(), stage.targets[here], classes)
+            search.compute_class_moments(
+                rows[here].double(), stage.targets[here], classes
+            )
         )
     return series
 
@@ -400,15 +412,15 @@ def _find_clearest_change(
     results = []
     before = series[0]
     for i, here in enumerate(series[1:]):
-        pooled = search.pool_moments(before, here)
-        axes = search.find_axes(pooled)
-        change = search.measure_change(before, here, axes)
+        pooled = search.pool_class_moments(before, here)
+        axes = search.find_principal_axes_within_classes(pooled)
+        change = search.measure_change_of_class_means(before, here, axes)
         p_value = change.p_value
         if hypothesis is not None:
             past = torch.stack(hypothesis.tallies[: i + 1]).sum(0)
             answers = compute_p_value_of_tallies(past, hypothesis.tallies[i + 1])
-            tests = change.discriminant, change.corrected_axes, answers
-            p_value = search.combine_tests(tests)
+            tests = change.discriminant, change.corrected_p_value_of_axes, answers
+            p_value = search.combine_p_values_of_tests(tests)
         results.append(EnvironmentComparison(p_value, before, here, axes))
         before = pooled
     best = min(results, key=lambda result: result.p_value)

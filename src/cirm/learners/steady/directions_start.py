@@ -48,7 +48,7 @@ def choose_start_networks(
     return start
 
 
-def train_beside_plain_answers(
+def train_members_beside_plain_ensemble(
     model: Model,
     state: DirectionsState,
     fit: Ensemble,

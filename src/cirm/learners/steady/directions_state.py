@@ -12,7 +12,7 @@ from cirm.learners.steady.directions_search import RANK, ClassMoments
 from cirm.learners.steady.directions_statistics import (
     StatisticsScale,
     count_channels,
-    count_statistics,
+    count_image_statistics,
 )
 from cirm.learners.steady.directions_views import InputView
 from cirm.memory import select_replica
@@ -143,7 +143,7 @@ def allocate_state_tensors(
     state: DirectionsState, shape: tuple[int, ...], classes: int
 ) -> DirectionsState:
     """Return the first state with room for what inputs of a shape need."""
-    k, c, s = classes, count_channels(shape), count_statistics(shape)
+    k, c, s = classes, count_channels(shape), count_image_statistics(shape)
     d = torch.Size(shape).numel() + s
 
     def allocate_zeros(*sizes: int) -> Tensor:

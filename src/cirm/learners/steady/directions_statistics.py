@@ -29,12 +29,12 @@ def count_channels(shape: tuple[int, ...]) -> int:
     return shape[0] if len(shape) == 3 else 1
 
 
-def count_statistics(shape: tuple[int, ...]) -> int:
+def count_image_statistics(shape: tuple[int, ...]) -> int:
     """Return the number of statistics of inputs of a shape: none for vectors."""
     return 2 * shape[0] + 4 if len(shape) == 3 else 0
 
 
-def measure_statistics(rows: Tensor, shape: tuple[int, ...]) -> Tensor:
+def compute_image_statistics(rows: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Return statistics [n, s] of images, given as rows [n, d].
 
     These are each channel's share of the brightness and of the contrast, the brightness
@@ -62,10 +62,12 @@ def measure_statistics(rows: Tensor, shape: tuple[int, ...]) -> Tensor:
     return torch.cat(parts, 1)
 
 
-def fit_scale(rows: Tensor, targets: Tensor, shape: tuple[int, ...]) -> StatisticsScale:
+def fit_statistics_scale(
+    rows: Tensor, targets: Tensor, shape: tuple[int, ...]
+) -> StatisticsScale:
     """Return the scale that gives statistics a share of the variance of pixels."""
     k = int(targets.max()) + 1
-    statistics = measure_statistics(rows, shape)
+    statistics = compute_image_statistics(rows, shape)
     residuals = rows - compute_means_by_group(rows, targets, k)[targets]
     spread = statistics - compute_means_by_group(statistics, targets, k)[targets]
     wanted = (SHARE * residuals.square().mean(0).sum()).sqrt()
@@ -73,11 +75,11 @@ def fit_scale(rows: Tensor, targets: Tensor, shape: tuple[int, ...]) -> Statisti
     return StatisticsScale(statistics.mean(0), factor)
 
 
-def append_statistics(
+def append_image_statistics(
     rows: Tensor, shape: tuple[int, ...], scale: StatisticsScale
 ) -> Tensor:
     """Return rows [n, d + s]: images [n, d] and their statistics, to scale."""
-    statistics = measure_statistics(rows, shape) - scale.shift.to(rows)
+    statistics = compute_image_statistics(rows, shape) - scale.shift.to(rows)
     return torch.cat([rows, statistics * scale.factor.to(rows)], 1)
 
 

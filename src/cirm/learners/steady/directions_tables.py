@@ -46,13 +46,13 @@ def count_values_by_class(values: Tensor, targets: Tensor, classes: int) -> Tens
     return counts.unflatten(1, (classes, classes))
 
 
-def normalise_counts(counts: Tensor) -> Tensor:
+def convert_counts_to_probabilities(counts: Tensor) -> Tensor:
     """Return the tables of counts, with the pseudo-rows of the prior."""
     counts = counts + PSEUDO_ROWS / counts.shape[-1]
     return counts / counts.sum(-1, keepdim=True)
 
 
-def compute_log_evidence_of_values(log_tables: Tensor, values: Tensor) -> Tensor:
+def compute_class_log_likelihoods(log_tables: Tensor, values: Tensor) -> Tensor:
     """Return what values [feature, n] say of each class, [..., n, class].
 
     `log_tables` are [..., feature, class, value]; the evidence of features adds up.
@@ -64,7 +64,7 @@ def compute_log_evidence_of_values(log_tables: Tensor, values: Tensor) -> Tensor
     return total
 
 
-def estimate_tables(
+def estimate_value_tables_by_em(
     logits: Tensor, values: Tensor, seen: Tensor | None = None
 ) -> TableEstimate:
     """Estimate the tables of rows without labels, by EM from the stable logits [n, k].
@@ -78,9 +78,13 @@ def estimate_tables(
     """
     logits = logits.double()
     member = F.one_hot(values, logits.shape[1]).double()  # [feature, n, value]
-    even = normalise_counts(member.sum(1))[:, None].expand(-1, logits.shape[1], -1)
+    even = convert_counts_to_probabilities(member.sum(1))[:, None].expand(
+        -1, logits.shape[1], -1
+    )
     weights = logits.softmax(-1)
-    start = normalise_counts(torch.einsum("nc,jnv->jcv", weights, member))
+    start = convert_counts_to_probabilities(
+        torch.einsum("nc,jnv->jcv", weights, member)
+    )
     starts = [start, start.flip(1)] if logits.shape[1] == 2 else [start]
     modes: list[_PosteriorMode] = []
     for tables in starts:
@@ -100,7 +104,7 @@ def estimate_tables(
     best = modes[int(shares[:-1].argmax())]
     return TableEstimate(
         best.tables,
-        _draw_tables(modes, even, shares),
+        _draw_log_tables(modes, even, shares),
         best.compute_standard_errors_of_tables(),
         float(shares[-1]),
     )
@@ -123,7 +127,9 @@ class _PosteriorMode(NamedTuple):
         return spread.square().sum(-1).sqrt()
 
 
-def _draw_tables(modes: list[_PosteriorMode], even: Tensor, shares: Tensor) -> Tensor:
+def _draw_log_tables(
+    modes: list[_PosteriorMode], even: Tensor, shares: Tensor
+) -> Tensor:
     """Return log tables [draw, ...] from modes, the last share being that of `even`."""
     bounds = (DRAWS * shares.cumsum(0)).round().long().tolist()
     draws = even.log().expand(DRAWS, *even.shape).clone()
@@ -144,7 +150,7 @@ def _run_em(
     """Return the tables to which EM leads with the pseudo-rows of a prior."""
     for _ in range(STEPS):
         weights = (
-            logits + compute_log_evidence_of_values(tables.log(), values)
+            logits + compute_class_log_likelihoods(tables.log(), values)
         ).softmax(-1)
         last = tables
         tables = torch.einsum("nc,jnv->jcv", weights, member) + prior
@@ -158,7 +164,7 @@ def _compute_total_log_likelihood(
     tables: Tensor, logits: Tensor, values: Tensor
 ) -> Tensor:
     """Return the log likelihood of the values of all rows."""
-    scores = logits.log_softmax(-1) + compute_log_evidence_of_values(
+    scores = logits.log_softmax(-1) + compute_class_log_likelihoods(
         tables.log(), values
     )
     return scores.logsumexp(-1).sum()
@@ -171,9 +177,7 @@ def _approximate_posterior(
 
     The information is that of the rows (the scatter of their scores) and of the prior.
     """
-    weights = (logits + compute_log_evidence_of_values(tables.log(), values)).softmax(
-        -1
-    )
+    weights = (logits + compute_class_log_likelihoods(tables.log(), values)).softmax(-1)
     # The derivative of a row's log likelihood in the log odds of the tables.
     slopes = weights[None, :, :, None] * (member[:, :, None] - tables[:, None])
     slopes = slopes.transpose(0, 1).flatten(1)

@@ -27,11 +27,14 @@ def build_state_after_search(
     """Return the state after a stage; its networks are left as they were."""
     classes = judged.logits.shape[1]
     for j, found in enumerate(outcome.found, int(state.found)):
-        state = _store_feature(state, j, found)
+        state = _store_feature_in_state(state, j, found)
     correction = torch.zeros_like(state.correction)
     if len(outcome.values):
         correction[: len(outcome.values)] = judged.correction.to(correction)
-    logits = judged.logits + tables.normalise_counts(outcome.moments.counts).log()
+    logits = (
+        judged.logits
+        + tables.convert_counts_to_probabilities(outcome.moments.counts).log()
+    )
     right = float((logits.argmax(-1) == targets).double().mean())
     if outcome.taught is not None:
         state = state._replace(taught=outcome.taught)
@@ -55,7 +58,7 @@ def build_state_after_search(
     return state
 
 
-def _store_feature(
+def _store_feature_in_state(
     state: DirectionsState, j: int, found: FoundFeature
 ) -> DirectionsState:
     """Return the state with a feature at position j."""

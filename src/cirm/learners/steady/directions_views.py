@@ -16,13 +16,13 @@ from torch import Tensor
 from cirm.learners.steady.directions_features import fit_discriminants
 from cirm.learners.steady.directions_search import (
     AXES,
+    compute_class_moments,
     compute_means_by_group,
-    find_axes,
-    measure_moments,
+    find_principal_axes_within_classes,
 )
 from cirm.learners.steady.directions_statistics import (
     StatisticsScale,
-    append_statistics,
+    append_image_statistics,
     count_channels,
 )
 
@@ -137,7 +137,7 @@ def build_identity_view(view: InputView) -> InputView:
     )
 
 
-def measure_visibility(
+def measure_feature_visibility(
     seen: Tensor,
     values: Tensor,
     targets: Tensor,
@@ -151,10 +151,14 @@ def measure_visibility(
     reads them from the others: from the rows, from their statistics, and from squares
     along the leading axes, since what moves no mean may still change a spread.
     """
-    rows = append_statistics(seen, shape, scale)
+    rows = append_image_statistics(seen, shape, scale)
     known, new = slice(0, None, 2), slice(1, None, 2)
-    rows = torch.cat([rows, _square_along_axes(rows, known, targets, classes)], 1)
-    axes = find_axes(measure_moments(rows[known], targets[known], classes))
+    rows = torch.cat(
+        [rows, _compute_squares_along_axes(rows, known, targets, classes)], 1
+    )
+    axes = find_principal_axes_within_classes(
+        compute_class_moments(rows[known], targets[known], classes)
+    )
     scores = rows @ fit_discriminants(
         rows[known], values[known], targets[known], classes, axes
     )
@@ -167,12 +171,12 @@ def measure_visibility(
     return float((read * true).sum())
 
 
-def _square_along_axes(
+def _compute_squares_along_axes(
     rows: Tensor, known: slice, targets: Tensor, classes: int
 ) -> Tensor:
     """Return squares [n, a] of centred rows along the leading axes of some rows."""
-    moments = measure_moments(rows[known], targets[known], classes)
-    axes = find_axes(moments)
+    moments = compute_class_moments(rows[known], targets[known], classes)
+    axes = find_principal_axes_within_classes(moments)
     centred = (rows - moments.means[targets]) @ axes.vectors[:, :AXES]
     squares = centred.square() / axes.variances[:AXES]
     return squares * axes.variances[:AXES].mean().sqrt()
@@ -211,7 +215,7 @@ def _fit_channel_mixing(
     mixing = torch.eye(pixels.shape[1]).to(pixels).repeat(len(means), 1, 1)
     for value in range(len(means)):
         if value != common and shared[value].sum() > 0:
-            mixing[value] = gains[value] * _match_channels(
+            mixing[value] = gains[value] * _fit_channel_matching_matrix(
                 pixels[values == common],
                 pixels[values == value],
                 means[common],
@@ -243,7 +247,7 @@ def _fit_channel_offset(
     return torch.where(gaps.square() * rows > CLEAR**2 * noise, gaps, 0.0)
 
 
-def _match_channels(
+def _fit_channel_matching_matrix(
     goal: Tensor, pixels: Tensor, goal_means: Tensor, means: Tensor, weights: Tensor
 ) -> Tensor:
     """Return the matrix that gives `pixels` [n, c, p] the channels of `goal`.
@@ -252,8 +256,8 @@ def _match_channels(
     brings their class means [k, c, p] closest together (orthogonal Procrustes), since
     a regression would be attenuated by the noise of small cells.
     """
-    centre, root, _ = _whiten_channels(goal)
-    own, _, inverse = _whiten_channels(pixels)
+    centre, root, _ = _compute_channel_whitening(goal)
+    own, _, inverse = _compute_channel_whitening(pixels)
     far = torch.linalg.pinv(root) @ (goal_means - centre)
     near = inverse @ (means - own)
     cross = torch.einsum("k,kcp,kdp->cd", weights, far, near)
@@ -283,7 +287,7 @@ def _compute_contrast_factors(
     return (kept * gains).exp()
 
 
-def _whiten_channels(pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _compute_channel_whitening(pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the mean colour [c, 1], and root and inverse root of the covariance.
 
     Covariances are scaled to the same total; contrast is compared apart, since it

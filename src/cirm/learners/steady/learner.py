@@ -103,7 +103,7 @@ class Steady(Learner[Any]):
     min_steps = 0  # training stops early by held-out rows
     adapts = True
     revision = 10
-    table_revision = 2
+    table_revision = 3
     added_later = (
         "state.cluster",
         "state.simple",
@@ -185,11 +185,11 @@ class Steady(Learner[Any]):
         """Score a later state on the moments of the rows seen before, of columns."""
         if self.view == "directions":
             return {}  # a network cannot be scored on moments
-        from cirm.learners.steady.columns_past import score_past_rows
+        from cirm.learners.steady.columns_past import score_predictors_on_past_rows
         from cirm.memory import select_replica
 
         first, second = (select_replica(state, 0) for state in (before, after))
-        return score_past_rows(first, second, is_value=not self.classes)
+        return score_predictors_on_past_rows(first, second, is_value=not self.classes)
 
     def adjust_settings_to_inputs(
         self, features: tuple[int, ...], chosen: bool

@@ -56,7 +56,7 @@ class MetaAnalysis(NamedTuple):
         p_value = torch.special.gammaincc(0.5 * degrees_of_freedom.clamp(min=1), half)
         return torch.where(degrees_of_freedom > 0, p_value, 1.0)
 
-    def p_value_of_change(self) -> Tensor:
+    def compute_spread_or_drift_p_value(self) -> Tensor:
         """Return the p-value of equal environments against a spread or a drift.
 
         Cochran's Q divides its power among all differences. A drift in the order of the
@@ -67,7 +67,7 @@ class MetaAnalysis(NamedTuple):
         both = (2 * torch.minimum(self.p_value(), drift)).clamp(max=1.0)
         return torch.where(self.environments > 2, both, self.p_value())
 
-    def prediction_interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
+    def compute_prediction_interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
         """Return the interval that holds the effect of a new environment."""
         quantile = stdtrit(self.degrees_of_freedom.numpy(), 0.5 + level / 2)
         half = torch.as_tensor(quantile, dtype=self.mean.dtype) * self.scale
