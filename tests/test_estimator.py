@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from torch import nn
 
 from cirm import InvariantClassifier, InvariantRegressor, predict
-from cirm.data.sources import list_array_column_names as names
+from cirm.data.sources import make_names_for_array_columns as names
 
 # Rows of these tests are told by one input, or by none; both are warned of.
 pytestmark = [

@@ -74,6 +74,6 @@ def test_padded_layers_have_widths_that_are_multiples_of_eight():
     params = NETWORK.init(Randomness(SEEDS))
     shapes = [
         tuple(weight.shape[1:])
-        for weight, _ in pad_layers(NETWORK.split_layers(params))
+        for weight, _ in pad_layers(NETWORK.split_parameters_into_layers(params))
     ]
     assert shapes == [(2 * HALF, 8), (8, 8), (8, 2)]

@@ -44,7 +44,7 @@ def masks_of(dropout, *lead):
 def single(plan, params, x, masks):
     """The same pass by operations that autograd knows."""
     for (weight, bias), kind, mask in zip(
-        plan.split_layers(params), plan.activations, masks, strict=True
+        plan.split_parameters_into_layers(params), plan.activations, masks, strict=True
     ):
         x = USUAL[kind](x @ weight + bias)
         x = x if mask is None else x * mask
@@ -54,7 +54,9 @@ def single(plan, params, x, masks):
 def single_sums(plan, mean, log_std, x, draws, masks):
     x = x.unsqueeze(1)
     layers = zip(
-        plan.split_layers(mean), plan.split_layers((2 * log_std).exp()), strict=True
+        plan.split_parameters_into_layers(mean),
+        plan.split_parameters_into_layers((2 * log_std).exp()),
+        strict=True,
     )
     for i, ((weight, bias), (variance, bias_variance)) in enumerate(layers):
         middle = x @ weight.unsqueeze(1) + bias.unsqueeze(1)

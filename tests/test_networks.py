@@ -73,7 +73,7 @@ def test_an_mlp_equals_the_same_weights_in_sequential_layers(activation, layer):
     for replica in range(len(SEEDS)):
         linear = usual[::2]
         for part, (weight, bias) in zip(
-            linear, network.split_layers(params), strict=True
+            linear, network.split_parameters_into_layers(params), strict=True
         ):
             part.weight.data, part.bias.data = weight[replica].T, bias[replica, 0]
         torch.testing.assert_close(outputs[replica], usual(INPUTS[replica]))
@@ -107,7 +107,7 @@ def test_many_examples_give_what_a_few_at_a_time_give():
 def test_an_mlp_starts_with_glorot_weights_and_zero_biases():
     network = MLP((40, 60, 2))
     params = network.init(Randomness((1,)))
-    (weight, bias), (_, last) = network.split_layers(params)
+    (weight, bias), (_, last) = network.split_parameters_into_layers(params)
     limit = (6 / 100) ** 0.5
     assert 0.98 * limit < weight.abs().max() <= limit
     torch.testing.assert_close(

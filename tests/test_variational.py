@@ -162,8 +162,10 @@ def test_outputs_of_a_drawn_linear_network_have_the_moments_of_theory(way):
     network = MLP((4, 3))
     q = Gaussian(*(t / 2 for t in gaussian("q", 2, network.size)))
     x = Randomness((5, 6)).normal(2, 4)
-    (weights, biases), *_ = network.split_layers(q.mean)
-    (variances, bias_variances), *_ = network.split_layers((2 * q.log_std).exp())
+    (weights, biases), *_ = network.split_parameters_into_layers(q.mean)
+    (variances, bias_variances), *_ = network.split_parameters_into_layers(
+        (2 * q.log_std).exp()
+    )
     mean, variance = moments(way, network, q, x)
     wanted = x.square() @ variances + bias_variances
     error = (mean - (x @ weights + biases)).abs() / wanted.sqrt()

@@ -33,7 +33,7 @@ params = network.init(own.randomness)
 grad, first, second = (torch.zeros_like(params) for _ in range(3))
 empty: list[Tensor] = []
 moments = [params], [grad], [first], [second], empty, [torch.zeros(())]
-layers, gradients = map(network.split_layers, (params, grad))
+layers, gradients = map(network.split_parameters_into_layers, (params, grad))
 
 
 @torch.no_grad()

@@ -84,7 +84,7 @@ def test_unknown_names_and_wrong_files_are_one_sentence(tmp_path):
     unknown = call("fetch", "mnist", "minst").exception
     assert isinstance(unknown, ValueError)
     assert str(unknown) == (
-        "data set: 'minst' cannot be downloaded or imported. Choose one of mnist, "
+        "There is no data set 'minst' to download or import. Choose one of mnist, "
         "fashion-mnist, kmnist, emnist-letters, kmnist-part, emnist-letters-part, "
         "pacs, gas-drift, gas-turbine, brain-age, gusto, breast-cancer, covertype."
     )

@@ -228,7 +228,7 @@ def test_it_says_what_it_found(tmp_path):
             {},
             "'y': the array cannot be read .its text .* code point 2147483648",
         ),
-        ({"X": X, "y": Y}, {"test": "d"}, "an environment 'd', .* more of data"),
+        ({"X": X, "y": Y}, {"test": "d"}, "no environment 'd', .* more of data"),
         ({"X": X, "y": Y}, {"test": "data"}, "holds out every environment"),
         (
             {"X": X, "y": Y},

@@ -170,7 +170,7 @@ def test_one_class_alone_is_refused(tmp_path):
 def test_an_unknown_environment_to_hold_out_is_refused(tree):
     refused(
         tree,
-        "images: the setting test names an environment 'z', .* more of a, b, c",
+        "images: there is no environment 'z', .* more of a, b, c",
         test="z",
     )
 

@@ -136,7 +136,7 @@ def test_train_and_test_choose_environments_and_their_order(tmp_path):
     for settings, message in (
         ({"train": ("2019",)}, "train is .*Use some of 2011, 2012, 2013"),
         ({"train": ("2011",), "test": "2011"}, "Leave out 2011"),
-        ({"test": "2019"}, "an environment '2019', which"),
+        ({"test": "2019"}, "no environment '2019', which"),
         ({"examples": 1}, "examples is 1. Use 2 or more"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -290,7 +290,7 @@ GAP = r"file '.*', row 2: "
             {"environment": "e"},
             GAP + "column 'e' .* not the name of",
         ),
-        ("a,y\n1,0\n2,1\n", {"test": "z"}, "an environment 'z', .* more of clinics"),
+        ("a,y\n1,0\n2,1\n", {"test": "z"}, "no environment 'z', .* more of clinics"),
         ("a,y\n1,0\n2,1\n", {"test": "clinics"}, "holds out every environment. Leave"),
     ],
 )

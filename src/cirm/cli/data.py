@@ -116,7 +116,7 @@ def check_data_set_name(name: str) -> None:
 
     if name not in (*IMAGE_SETS, *PUBLIC):
         raise ValueError(
-            f"data set: {name!r} cannot be downloaded or imported. Choose one of "
+            f"There is no data set {name!r} to download or import. Choose one of "
             f"{', '.join((*IMAGE_SETS, *PUBLIC))}."
         )
 

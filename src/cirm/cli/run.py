@@ -311,7 +311,7 @@ def print_learner_diagnostics(records: Sequence[Record], metric: str) -> None:
         build_diagnostics_table,
         collect_diagnostics_by_learner,
         describe_examples_of_diagnostics,
-        describe_failures_in_diagnostics,
+        describe_runs_that_failed,
     )
 
     diagnoses = collect_diagnostics_by_learner(records)
@@ -319,7 +319,7 @@ def print_learner_diagnostics(records: Sequence[Record], metric: str) -> None:
         return
     print_table(build_diagnostics_table(diagnoses, metric))
     for sentence in (
-        *describe_failures_in_diagnostics(diagnoses),
+        *describe_runs_that_failed(diagnoses),
         describe_examples_of_diagnostics(diagnoses),
     ):
         typer.echo(sentence)

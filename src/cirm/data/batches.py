@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cirm.data.open_sources import convert_to_pandas, is_table
 from cirm.data.rows import RowStore
-from cirm.data.sources import RowChunk, Source, list_array_column_names
+from cirm.data.sources import RowChunk, Source, make_names_for_array_columns
 
 TARGET, ENVIRONMENT, WEIGHT = "target", "environment", "sample_weight"
 STORED_CHUNK_ROWS = 8192  # rows of stored batches in a chunk
@@ -97,7 +97,9 @@ class BatchSource(Source):
             return RowChunk(pd.concat(both, axis=1))
         if inputs.ndim > 2:
             return RowChunk(columns, inputs.astype(np.float32))
-        frame = pd.DataFrame(inputs, columns=list_array_column_names(inputs.shape[1]))
+        frame = pd.DataFrame(
+            inputs, columns=make_names_for_array_columns(inputs.shape[1])
+        )
         return RowChunk(pd.concat([frame, columns], axis=1))
 
     def _split_batch(self, batch: Any) -> tuple[Any, pd.DataFrame]:  # noqa: ANN401

@@ -62,7 +62,7 @@ class BrainAge(PublicTable):
     fewest: int = 20
 
     @classmethod
-    def split_original_files(cls, folder: Path) -> dict[str, pd.DataFrame]:
+    def split_files_into_environments(cls, folder: Path) -> dict[str, pd.DataFrame]:
         """Return the rows of each site of fcon1000.csv."""
         file = folder / "fcon1000.csv"
         if not file.is_file():

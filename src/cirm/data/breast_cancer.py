@@ -51,6 +51,6 @@ class BreastCancer(PublicTable):
     )
 
     @classmethod
-    def split_original_files(cls, folder: Path) -> dict[str, pd.DataFrame]:
+    def split_files_into_environments(cls, folder: Path) -> dict[str, pd.DataFrame]:
         """Return nothing: the example writes one file for each environment."""
         return {}

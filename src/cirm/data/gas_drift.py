@@ -60,7 +60,7 @@ class GasDrift(PublicTable):
     )
 
     @classmethod
-    def split_original_files(cls, folder: Path) -> dict[str, pd.DataFrame]:
+    def split_files_into_environments(cls, folder: Path) -> dict[str, pd.DataFrame]:
         """Return the table of each file such as batch1.dat."""
         return {path.stem: read_sensor_file(path) for path in folder.glob("batch*.dat")}
 

@@ -50,7 +50,7 @@ class GasTurbine(PublicTable):
     )
 
     @classmethod
-    def split_original_files(cls, folder: Path) -> dict[str, pd.DataFrame]:
+    def split_files_into_environments(cls, folder: Path) -> dict[str, pd.DataFrame]:
         """Return the table of each file such as gt_2011.csv."""
         return {
             path.stem.removeprefix("gt_"): read_csv_table(path)

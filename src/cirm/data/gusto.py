@@ -65,7 +65,7 @@ class Gusto(PublicTable):
     )
 
     @classmethod
-    def split_original_files(cls, folder: Path) -> dict[str, pd.DataFrame]:
+    def split_files_into_environments(cls, folder: Path) -> dict[str, pd.DataFrame]:
         """Return the rows of each region of gusto.csv."""
         file = folder / "gusto.csv"
         if not file.is_file():

@@ -34,7 +34,7 @@ from cirm.data.sources import (
     Progress,
     RowChunk,
     Source,
-    list_array_column_names,
+    make_names_for_array_columns,
 )
 from cirm.data.table_files import (
     PACKED_REMEDY,
@@ -214,7 +214,7 @@ def _open_file_or_folder(
     array = open_npz_source(path)
     if array.inputs.ndim > 2:
         return array
-    columns = list_array_column_names(array.inputs.shape[1], "")
+    columns = make_names_for_array_columns(array.inputs.shape[1], "")
     inputs = pd.DataFrame(array.inputs, array.frame.index, columns)
     frame = pd.concat([inputs, array.frame], axis=1)
     known = array.name, array.where, array.target, array.environment

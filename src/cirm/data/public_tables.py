@@ -34,13 +34,13 @@ class PublicTable(PublicDataset):
 
     @classmethod
     @abstractmethod
-    def split_original_files(cls, folder: Path) -> dict[str, pd.DataFrame]:
+    def split_files_into_environments(cls, folder: Path) -> dict[str, pd.DataFrame]:
         """Return a table for each environment; none if there are no original files."""
 
     @classmethod
     def read_tables(cls, folder: Path) -> dict[str, pd.DataFrame]:
         """Return the checked table of each environment, in order."""
-        tables = cls.split_original_files(folder) or {
+        tables = cls.split_files_into_environments(folder) or {
             path.name.partition(".")[0]: read_csv_table(path)
             for path in sorted(folder.iterdir())
             if path.name.endswith(SUFFIXES)

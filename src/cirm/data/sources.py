@@ -234,7 +234,7 @@ def hash_file_or_folder(path: Path) -> str:
     return digest.hexdigest()
 
 
-def list_array_column_names(count: int, prefix: str = "x") -> list[str]:
+def make_names_for_array_columns(count: int, prefix: str = "x") -> list[str]:
     """Return names for the columns of an array, in an order that is alphabetical."""
     width = len(str(max(count - 1, 0)))
     return [f"{prefix}{position:0{width}d}" for position in range(count)]

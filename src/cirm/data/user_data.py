@@ -374,8 +374,8 @@ def choose_test_environments(
     for name in chosen:
         if name not in names:
             raise ValueError(
-                f"{key}: the setting test names an environment {name!r}, which the "
-                "data do not have. Set test to none, or to one or more of "
+                f"{key}: there is no environment {name!r}, which the setting `test` "
+                "asks for. Set `test` to none, or to one or more of "
                 f"{', '.join(names)}."
             )
     if len(set(chosen)) == len(names):

@@ -31,7 +31,7 @@ from cirm.data.sources import (
     FrameSource,
     RowChunk,
     Source,
-    list_array_column_names,
+    make_names_for_array_columns,
 )
 from cirm.estimator.cross_validation import warn_of_unused_groups
 from cirm.learners import DEFAULT_LEARNER
@@ -256,7 +256,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             return
         names = [column.name for column in encoding.columns]
         self.n_features_in_ = len(names)
-        if names != list(list_array_column_names(len(names))):
+        if names != list(make_names_for_array_columns(len(names))):
             self.feature_names_in_ = np.array(names, dtype=object)
 
     def _fit_model_to_source(self, source: Source) -> Self:
@@ -419,7 +419,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             ensure_min_samples=2 if first else 1,
             dtype="numeric" if first or self._has_only_numeric_columns() else None,
         )
-        names = list_array_column_names(array.shape[1])
+        names = make_names_for_array_columns(array.shape[1])
         if not first and hasattr(self, "feature_names_in_"):
             names = [str(name) for name in self.feature_names_in_]  # in their order
         frame = pd.DataFrame(array, columns=names)

@@ -123,7 +123,9 @@ def parse_format_version(text: str, where: str) -> int:
     return int(text)
 
 
-def read_checked_description(content: bytes, where: str, key: bytes) -> tuple[str, int]:
+def read_and_check_description(
+    content: bytes, where: str, key: bytes
+) -> tuple[str, int]:
     """Return the description and the format's version of a file that is intact."""
     metadata = parse_metadata(content, where)
     version = parse_format_version(metadata["version"], where)

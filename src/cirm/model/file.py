@@ -46,7 +46,7 @@ from cirm.model.container import (
     check_description_digest,
     hash_description,
     parse_file_description,
-    read_checked_description,
+    read_and_check_description,
     read_file_content,
 )
 from cirm.model.model import Model, restore_learner
@@ -227,7 +227,7 @@ def decode_model_file(
     key: bytes = b"",
 ) -> Model:
     """Return the model in the content of a file, which messages call `where`."""
-    text, version = read_checked_description(content, where, key)
+    text, version = read_and_check_description(content, where, key)
     try:
         tensors = load_tensors(content)
         data = parse_file_description(text, version)

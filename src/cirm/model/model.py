@@ -139,7 +139,7 @@ def build_learner_column_settings(
                 f"--learner {ADAPTIVE_LEARNER}."
             )
         for name in wanted:
-            _check_named_column_is_used(name, f"--{setting}", schema, list(widths))
+            _check_column_is_an_input(name, f"--{setting}", schema, list(widths))
         if wanted:
             settings[setting] = tuple(map([*widths].index, dict.fromkeys(wanted)))
     if both := [name for name in unstable if name in stable]:
@@ -150,7 +150,7 @@ def build_learner_column_settings(
     return settings
 
 
-def _check_named_column_is_used(
+def _check_column_is_an_input(
     name: str, option: str, schema: Schema, inputs: Sequence[str]
 ) -> None:
     """Raise an error unless a column that the user names is one of the inputs."""

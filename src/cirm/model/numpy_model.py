@@ -18,7 +18,7 @@ from cirm.model.container import (
     EARLIER,
     check_description_digest,
     parse_file_description,
-    read_checked_description,
+    read_and_check_description,
     read_file_content,
 )
 from cirm.model.facts import ModelFacts
@@ -58,7 +58,7 @@ def load_numpy_model(path: str | Path, key: bytes = b"") -> NumpyModel | None:
     path = Path(path)
     where = f"model file {str(path)!r}"
     content = read_file_content(path, where)
-    text, version = read_checked_description(content, where, key)
+    text, version = read_and_check_description(content, where, key)
     try:
         model = _build_numpy_model(content, text, version)
     except (ValueError, KeyError, IndexError, TypeError, AttributeError):

@@ -44,7 +44,7 @@ def run_layers_on_large_batch(
     plan: LayerSizes, params: Tensor, inputs: Tensor
 ) -> Tensor:
     """Return the outputs [replica, n, out] of inputs [replica, n, ...]."""
-    layers = pad_layers(plan.split_layers(params))
+    layers = pad_layers(plan.split_parameters_into_layers(params))
     packed = get_cached_packed_inputs(inputs) if params.requires_grad else None
     if packed is None:
         chunks = inputs.flatten(2).split(CHUNK, 1)

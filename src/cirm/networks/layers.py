@@ -27,7 +27,7 @@ class LayerSizes(NamedTuple):
     sizes: tuple[int, ...]
     activations: tuple[str, ...]
 
-    def split_layers(self, params: Tensor) -> Layers:
+    def split_parameters_into_layers(self, params: Tensor) -> Layers:
         """Return views of the layers in flat parameters [replica, p]."""
         shapes = [shape for a, b in pairwise(self.sizes) for shape in ((a, b), (1, b))]
         lengths = [a * b for a, b in shapes]
@@ -46,7 +46,9 @@ def run_layers(
 
     The outputs of each layer are multiplied by its mask, if it has one.
     """
-    return apply_layers(plan.split_layers(params), plan.activations, x, masks)
+    return apply_layers(
+        plan.split_parameters_into_layers(params), plan.activations, x, masks
+    )
 
 
 def apply_layers(
@@ -78,7 +80,11 @@ def run_layers_with_sampled_weights(
     the standard normal `draws` [replica, sample, n, out] of each layer.
     """
     axes = draws[0].shape[1:3]
-    layers = zip(plan.split_layers(mean), plan.split_layers(log_std), strict=True)
+    layers = zip(
+        plan.split_parameters_into_layers(mean),
+        plan.split_parameters_into_layers(log_std),
+        strict=True,
+    )
     for i, ((weight, bias), log_stds) in enumerate(layers):
         draw, mask = draws[i], masks[i]
         variance, bias_variance = ((2 * one).exp() for one in log_stds)

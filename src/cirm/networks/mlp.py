@@ -142,7 +142,7 @@ class MLP(Network):
         ]
         return noise * torch.cat(scales)
 
-    def split_layers(self, params: Tensor) -> Layers:
+    def split_parameters_into_layers(self, params: Tensor) -> Layers:
         """Return weights [replica, in, out] and biases [replica, 1, out] by layer.
 
         Args:
@@ -151,7 +151,7 @@ class MLP(Network):
         Returns:
             Views of the parameters, layer by layer.
         """
-        return self._layer_sizes.split_layers(params)
+        return self._layer_sizes.split_parameters_into_layers(params)
 
     def __call__(
         self, params: Tensor, inputs: Tensor, noise: Draws | None = None

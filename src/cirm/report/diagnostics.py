@@ -92,7 +92,7 @@ def summarise_diagnostics_by_learner(
     }
 
 
-def describe_failures_in_diagnostics(
+def describe_runs_that_failed(
     diagnoses: Mapping[str, LearnerDiagnostics],
 ) -> list[str]:
     """Return a sentence for each failure: where it happened and what it means."""
@@ -146,7 +146,7 @@ def build_diagnostics_section(records: Sequence[Record], metric: str) -> Section
     content: list[str | Table] = [
         f"{EXPLANATION} {describe_examples_of_diagnostics(diagnoses)}",
         build_diagnostics_table(diagnoses, metric),
-        page.render_notes_as_list(describe_failures_in_diagnostics(diagnoses)),
+        page.render_notes_as_list(describe_runs_that_failed(diagnoses)),
         *(
             _render_scores_by_group(learner, rows, metric)
             for learner, rows in _select_last_diagnostic_scores(records).items()

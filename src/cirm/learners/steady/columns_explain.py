@@ -168,7 +168,7 @@ def _describe_detectable_change(
         )
         strongest = _compute_z_score_of_correlation_change(state)
         kind = "whose correlation with the target is 0.8 at one place and 0.6"
-        return [text + _describe_probability_of_detection(kind, strongest, limit)]
+        return [text + _describe_power_to_detect_column(kind, strongest, limit)]
     limit = _compute_z_score_for_detection(state, level, LEAST_EFFECT)
     factor = format_odds_factor(math.exp(min(limit * typical, 20.0)))
     text = (
@@ -177,12 +177,10 @@ def _describe_detectable_change(
     )
     strongest = _compute_z_score_of_agreement_change(state)
     kind = "that agrees with the outcome for 90 % of the rows at one place and for 80 %"
-    return [text + _describe_probability_of_detection(kind, strongest, limit)]
+    return [text + _describe_power_to_detect_column(kind, strongest, limit)]
 
 
-def _describe_probability_of_detection(
-    kind: str, strongest: float, limit: float
-) -> str:
+def _describe_power_to_detect_column(kind: str, strongest: float, limit: float) -> str:
     """Say how likely a kind of column is to be detected, unless it is very likely."""
     chance = float(ndtr(strongest - limit))
     if chance >= 0.9:

@@ -211,7 +211,7 @@ def _fit_channel_mixing(
     common: int,
 ) -> Tensor:
     """Return the matrices that give each value the channels of the common one."""
-    gains = _compute_contrast_factors(pixels, values, targets, shared, common)
+    gains = _compute_factors_of_equal_contrast(pixels, values, targets, shared, common)
     mixing = torch.eye(pixels.shape[1]).to(pixels).repeat(len(means), 1, 1)
     for value in range(len(means)):
         if value != common and shared[value].sum() > 0:
@@ -265,7 +265,7 @@ def _fit_channel_matching_matrix(
     return root @ left @ right @ inverse
 
 
-def _compute_contrast_factors(
+def _compute_factors_of_equal_contrast(
     pixels: Tensor, values: Tensor, targets: Tensor, shared: Tensor, common: int
 ) -> Tensor:
     """Return the factors [k] that give each value the contrast of the common one.
