@@ -21,6 +21,7 @@ TOLERANCE = 1e-5  # gain in log likelihood at which Newton's method stops
 CURVATURE_ROWS = 5_000  # at most so many rows give the curvature of a step
 RIDGE_ROWS = 4_000  # rows that decide the ridge: it is a variance of p coefficients
 RIDGE_ROUNDS = 12
+ROUNDING = 1e-10  # of a sum of squares, far below the error of any real column
 
 
 class CoefficientPosterior(NamedTuple):
@@ -158,6 +159,8 @@ def fit_regression_to_moments(
     """
     p = len(columns)
     gram = moments[:p, :p][columns][:, columns]
+    # With copies of a column and hardly any noise, rounding would hide the ridge.
+    gram = gram + torch.diag(ROUNDING * gram.diagonal())
     cross, total = moments[:p, p][columns], moments[p, p]
     groups = groups[columns]
     ridge = torch.ones_like(cross)
