@@ -9,7 +9,10 @@ import pytest
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--quick", "--column", "smell"], "no column 'smell'. Use one of digits-b01"),
+        (
+            ["--quick", "--column", "smell"],
+            "'smell' is not known. Use one of digits-b01",
+        ),
         (
             ["--quick", "--table", "here"],
             "--table: 'here' has not the form FOLDER:COLUMN",

@@ -10,7 +10,7 @@ import pytest
     [
         (
             ["--kind", "smell"],
-            "--kind: there is no kind of shortcut 'smell'. Use one of figure",
+            "--kind: 'smell' is not known. Use one of figure",
         ),
         (
             ["--quick", "--table", "here"],

@@ -191,8 +191,8 @@ EXPECTED = (ValueError, ArithmeticError, OSError, ImportError)
 app = typer.Typer(
     name="cirm",
     cls=LazyCommands,
-    help="Train predictors that stay accurate at new sites, from data that arrive one "
-    "site at a time.",
+    help="Train predictors that stay accurate at new places, from data that arrive one "
+    "place at a time.",
     epilog="`cirm COMMAND --help` describes a command and shows examples.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -1,4 +1,4 @@
-"""`cirm adapt`: a model for a new environment, from rows without targets."""
+"""`cirm adapt`: a model for a new place, from rows without targets."""
 
 from __future__ import annotations
 
@@ -69,17 +69,9 @@ def adapt_model(
     secret = options.read_signing_key(key)
     with show_step_progress(f"No model was written to {out}.") as progress:
         from cirm.model.adapt import adapt as adapt_model
-        from cirm.model.file import load
 
-        options.limit_torch_to_one_thread()
         adapted = adapt_model(
-            load(
-                model,
-                device=options.get_usable_device(device),
-                learner=learner,
-                key=secret,
-                encoder=encoder,
-            ),
+            options.load_model(model, device, learner, secret, encoder),
             options.replace_dash_by_standard_input([data]),
             fill_missing=fill_missing,
             accept_units=accept_units,

@@ -103,14 +103,7 @@ def run_board(
         options.limit_torch_to_one_thread()
         place = Engine(engine, workers, address)
         columns = list_board_columns(quick, table or [])
-        names = [one.name for one in columns]
-        for name in column or []:
-            if name not in names:
-                raise ValueError(
-                    f"--column: the board has no column {name!r}. Use one of "
-                    f"{', '.join(names)}."
-                )
-        chosen = [one for one in columns if not column or one.name in column]
+        chosen = options.select_by_name(columns, column, "--column")
         effort = QUICK if quick else FULL
         if seeds:
             effort = replace(effort, seeds=tuple(range(seeds)))

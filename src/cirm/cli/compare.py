@@ -79,7 +79,7 @@ def compare_tables(
     The answer comes first, in one or two sentences. Every test is adjusted for the
     number of tests, and sizes of changes are given beside p-values. A column means
     something different if what it says about the target differs between the files,
-    by the test that the learner steady uses between environments.
+    by the test that the learner steady uses between places.
     """
     from cirm.cli.output import format_command_line_as_typed, write_and_print_result
     from cirm.cli.progress import show_step_progress

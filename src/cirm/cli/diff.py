@@ -24,7 +24,7 @@ def diff_models(
 ) -> None:
     """Show what differs between two models, with a summary first.
 
-    Compares the environments they have learned from, settings, thresholds, columns,
+    Compares the places they have learned from, settings, thresholds, columns,
     the importance of columns, unstable columns and scores.
     """
     from cirm.cli.output import print_json_and_page_path

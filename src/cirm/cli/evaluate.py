@@ -61,9 +61,9 @@ def evaluate_model(
 ) -> None:
     """Score a model on data with known targets.
 
-    Prints the scores of all rows and of each environment, class and group, compares
-    them with the scores on arrival at earlier environments, and says how many targets
-    lie in the prediction sets or intervals.
+    Prints the scores of all rows and of each place, class and group, compares them with
+    the scores on arrival at earlier places, and says how many targets lie in the
+    prediction sets or intervals.
     """
     from cirm.cli.model_output import print_evaluation_scores
     from cirm.cli.output import format_command_line_as_typed, write_and_print_result
@@ -73,18 +73,9 @@ def evaluate_model(
     secret = options.read_signing_key(key)
     with show_step_progress("Nothing was written.") as progress:
         from cirm.model.evaluate import evaluate as evaluate_model
-        from cirm.model.file import load
 
-        options.limit_torch_to_one_thread()
-        loaded = load(
-            model,
-            device=options.get_usable_device(device),
-            learner=learner,
-            key=secret,
-            encoder=encoder,
-        )
         scores = evaluate_model(
-            loaded,
+            options.load_model(model, device, learner, secret, encoder),
             options.replace_dash_by_standard_input(data),
             environment=environment,
             groups=group or [],

@@ -368,17 +368,9 @@ def update_model(
     secret = options.read_signing_key(key)
     with show_step_progress(f"{model} is unchanged.") as progress:
         from cirm.model.container import read_model_checksum
-        from cirm.model.file import load
         from cirm.model.fit import update as update_model
 
-        options.limit_torch_to_one_thread()
-        old = load(
-            model,
-            device=options.get_usable_device(device),
-            learner=learner,
-            key=secret,
-            encoder=encoder,
-        )
+        old = options.load_model(model, device, learner, secret, encoder)
         check_signed_model_has_key(model, secret)
         checksum = read_model_checksum(model)
         new = update_model(
@@ -420,7 +412,7 @@ def print_fit_result(
     if is_first:
         print_to_stderr(
             f"Next: `cirm predict NEW.csv --model {path}` predicts new rows; `cirm "
-            f"update NEW.csv --model {path}` learns from another site."
+            f"update NEW.csv --model {path}` learns from another place."
         )
 
 

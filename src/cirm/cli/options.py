@@ -6,13 +6,15 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 if TYPE_CHECKING:
     from cirm.evaluation.adaptation import RowCount
+    from cirm.model.model import Model
 
+T = TypeVar("T", bound=Any)
 RUN_TRACES = ("jobs", "records.json", "records.jsonl")
 """Files and folders that show that a run has written into a folder before."""
 
@@ -331,6 +333,17 @@ def get_usable_device(device: str) -> str:
     return device
 
 
+def load_model(
+    path: Path, device: str, learner: str | None, key: bytes, encoder: str | None
+) -> Model:
+    """Load a model file, to compute with it on one thread of a device."""
+    from cirm.model.file import load
+
+    limit_torch_to_one_thread()
+    device = get_usable_device(device)
+    return load(path, device=device, learner=learner, key=key, encoder=encoder)
+
+
 def read_signing_key(path: Path | None) -> bytes:
     """Return the secret in a file, without line breaks at its end; b"" without one."""
     if path is None:
@@ -379,6 +392,19 @@ def create_result_folder(path: Path) -> None:
                 "written by an earlier run, so it is not replaced. Choose another "
                 "folder."
             )
+
+
+def select_by_name(
+    choices: Sequence[T], names: list[str] | None, option: str
+) -> list[T]:
+    """Return the choices that an option names, or all if it is not given."""
+    known = [choice.name for choice in choices]
+    for name in names or []:
+        if name not in known:
+            raise ValueError(
+                f"{option}: {name!r} is not known. Use one of {', '.join(known)}."
+            )
+    return [choice for choice in choices if not names or choice.name in names]
 
 
 def make_file_name_from_key(key: str) -> str:

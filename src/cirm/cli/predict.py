@@ -106,10 +106,10 @@ def predict_rows_of_files(
     """Predict the target of new rows, in the order of the data.
 
     Classification gives the columns prediction, probability and uncertainty;
-    regression gives prediction, the bounds low and high of an interval for a new
-    environment, and uncertainty. The uncertainty is the standard deviation over the
-    learner's networks: samples of a posterior, or ensemble members. It is empty for
-    learners with a single network.
+    regression gives prediction, the bounds low and high of an interval for a new place,
+    and uncertainty. The uncertainty is the standard deviation over the learner's
+    networks: samples of a posterior, or ensemble members. It is empty for learners with
+    a single network.
     """
     from cirm.cli.output import (
         format_command_line_as_typed,
@@ -223,16 +223,7 @@ def load_model_for_prediction(
 
         if (found := load_numpy_model(path, key)) is not None:
             return found
-    from cirm.model.file import load
-
-    options.limit_torch_to_one_thread()
-    return load(
-        path,
-        device=options.get_usable_device(device),
-        learner=learner,
-        key=key,
-        encoder=encoder,
-    )
+    return options.load_model(path, device, learner, key, encoder)
 
 
 class PredictionSummary:

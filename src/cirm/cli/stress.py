@@ -101,14 +101,7 @@ def run_stress_command(
 
         place = Engine(engine, workers, address)
         kinds = list_shortcut_kinds(source, table or [])
-        names = [one.name for one in kinds]
-        for name in kind or []:
-            if name not in names:
-                raise ValueError(
-                    f"--kind: there is no kind of shortcut {name!r}. Use one of "
-                    f"{', '.join(names)}."
-                )
-        chosen = [one for one in kinds if not kind or one.name in kind]
+        chosen = options.select_by_name(kinds, kind, "--kind")
         cells = list_stress_cells(chosen, source, quick)
         check_data_of_stress_cells(cells)
         count = seeds or (QUICK_SEEDS if quick else SEEDS)
