@@ -12,6 +12,40 @@ from cirm.paper.reproduction import plan_reproduction
 
 COUNTS = {"table1": 22, "table2": 99, "table3": 8, "table4": 48, "table5": 10}
 TABLES = [name for name in EXPERIMENTS if name.startswith("table")]
+PROPOSED = {"beta": 1.0, "samples": 5, "evaluations": 5, "rate": 1e-3, "decay": 0.00125}
+# The paper's section on hyper-parameters; dropout is in each layer except in VCL's.
+STATED = {
+    "erm": {"rate": 1e-3, "dropout": 0.75, "decay": 0.00125},
+    "irmv1": {"penalty": 91257.0, "anneal": 0.5, "rate": 2.5e-4, "dropout": 0.75},
+    "irmg": {
+        "warm_start": 300,
+        "stop_accuracy": 0.6,
+        "rate": 2.5e-4,
+        "dropout": 0.75,
+        "decay": 0.00125,
+    },
+    "mer": {
+        "memory": 100,
+        "replay": 5,
+        "beta": 0.03,
+        "gamma": 1.0,
+        "rate": 1e-3,
+        "dropout": 0.75,
+    },
+    "gem": {"memory": 100, "rate": 1e-3, "dropout": 0.75},
+    "ewc": {"memory": 100, "strength": 0.1, "rate": 1e-3, "dropout": 0.75},
+    "vcl": {"rate": 5e-3, "dropout": 0.0},
+    "vclc": {"rate": 5e-3, "coreset": 100, "dropout": 0.0},
+    "c-virmv1": PROPOSED,
+    "c-virmg": PROPOSED,
+    "c-bvirm": {
+        **PROPOSED,
+        "rho0": 10.0,
+        "rho1": 10.0,
+        "growth": 100.0,
+        "threshold": 0.5,
+    },
+}
 TRIALS = {
     (trial.learner, trial.preset, str(trial.settings), trial.infer): trial
     for one in EXPERIMENTS.values()
@@ -48,6 +82,21 @@ def test_every_wanted_number_has_one_place_in_the_layout(name):
         for layout in one.layouts
         for line in layout.lines
     )
+
+
+@pytest.mark.parametrize("name", STATED)
+def test_table_1_has_the_settings_that_the_paper_states(name):
+    (trial,) = [t for t in get_experiment("table1").list_trials() if t.label == name]
+    (job,) = trial.plan_jobs(range(1))
+    environment = Colored(examples=4).draw_problem((0,)).train[0]
+    learner = create(job.learner, environment, job.settings, job.preset)
+    parts = learner, learner.descent, learner.network
+    stated = {**STATED[name], "epochs": 100, "batch": 256, "activation": "elu"}
+    assert {
+        key: next(getattr(part, key) for part in parts if hasattr(part, key))
+        for key in stated
+    } == stated
+    assert learner.network.sizes[1:-1] == (100, 100)
 
 
 def test_rows_of_table_2_keep_their_own_numbers_but_share_what_is_run():
