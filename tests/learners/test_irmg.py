@@ -1,5 +1,7 @@
 """The game moves as its equation says, and ends as its rule says."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -197,6 +199,15 @@ def test_the_game_goes_on_without_the_rule_and_while_it_is_kept():
         assert [step for step, _, _ in heard] == list(range(4, 84, 4))
         accuracy = torch.stack([numbers["accuracy"] for _, _, numbers in heard])
         assert 65 < accuracy[-5:].mean() < 85
+
+
+def test_an_accuracy_that_equals_the_rule_does_not_end_the_game():
+    (stage,) = noisy([1.0])
+    alike = replace(stage, targets=torch.ones_like(stage.targets))
+    learner = IRMG(**QUICK, warm_start=40, stop_accuracy=1.0)
+    _, heard = played(learner, (alike,), (3,))
+    assert heard[-1][0] == 80
+    assert heard[-1][2]["accuracy"].item() == 100
 
 
 def test_a_replica_whose_game_has_ended_stays_while_others_play():
