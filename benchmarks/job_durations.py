@@ -22,12 +22,12 @@ from cirm.evaluation.run import INFERENCE_SHARE
 from cirm.paper import EXPERIMENTS
 from cirm.records import write_text_atomically
 from cirm.runs.archive import load_archive
-from cirm.runs.calibration import time_first_steps
 from cirm.runs.durations import (
     DURATIONS_NAME,
     estimate_seconds_from_recorded_jobs,
     hash_work_of_job,
     load_recorded_durations,
+    time_first_steps,
     time_reference_steps,
 )
 from cirm.runs.jobs import Job

@@ -26,7 +26,7 @@ from sklearn.metrics import roc_auc_score
 from cirm import evaluate, fit, predict, update
 from cirm.data.planted import PlantedShortcutTable
 from cirm.data.sources import FrameSource
-from cirm.evaluation.unstable import SPLIT, TOTAL
+from cirm.evaluation.measures import TOTAL, UNSTABLE
 from cirm.model.explain import describe_model
 from cirm.model.model import Model
 from cirm.records import Record, Run, Score
@@ -283,7 +283,7 @@ def list_stress_trials(records: Sequence[Record]) -> dict[str, list[Trial]]:
     named counts, and only the planted one, which comes last, is right.
     """
     data = next(r for r in records if isinstance(r, Run)).dataset
-    scores = [r for r in records if isinstance(r, Score) and r.split == SPLIT]
+    scores = [r for r in records if isinstance(r, Score) and r.split == UNSTABLE]
     has_shortcut = bool(data.get("shortcut", True)) and data.get("kind") != "none"
     if data["name"] != "planted":
         return {

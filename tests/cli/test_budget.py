@@ -4,8 +4,7 @@ import pytest
 
 from cirm.cli.jobs import describe_expected_cost_of_jobs, describe_unstarted_jobs
 from cirm.paper.verdicts import is_verdict_decided
-from cirm.runs.cost import CostEstimate
-from cirm.runs.durations import JobEstimates, MachineSpeed
+from cirm.runs.durations import CostEstimate, JobEstimates, MachineSpeed
 from cirm.runs.job_queue import JobQueue, TimeBudget
 from cirm.runs.jobs import Job
 

@@ -4,15 +4,16 @@ from dataclasses import dataclass, replace
 import pytest
 
 from cirm.paper import EXPERIMENTS
-from cirm.runs.calibration import time_first_steps
-from cirm.runs.cost import CostEstimate, estimate_cost
 from cirm.runs.durations import (
+    CostEstimate,
     JobEstimates,
     MachineSpeed,
+    estimate_cost,
     estimate_job_seconds,
     estimate_seconds_from_recorded_jobs,
     hash_work_of_job,
     measure_machine_speed,
+    time_first_steps,
 )
 from cirm.runs.jobs import Job, execute_job
 from cirm.runs.local import list_unfinished_jobs

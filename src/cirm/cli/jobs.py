@@ -15,7 +15,7 @@ from cirm.cli.progress import (
 )
 
 if TYPE_CHECKING:
-    from cirm.runs.cost import CostEstimate
+    from cirm.runs.durations import CostEstimate
     from cirm.runs.engines import Engine
     from cirm.runs.job_queue import JobQueue, TimeBudget
     from cirm.runs.jobs import Job
@@ -50,8 +50,7 @@ def run_jobs_with_progress(
     round start in the order of their `rank`, and short ones before long ones; without
     one, long ones start first, so that all workers finish at about the same time.
     """
-    from cirm.runs.cost import estimate_cost
-    from cirm.runs.durations import CALIBRATION_SECONDS
+    from cirm.runs.durations import CALIBRATION_SECONDS, estimate_cost
     from cirm.runs.job_queue import JobQueue
     from cirm.runs.tracker import JobTracker
 

@@ -8,11 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from cirm.data.public import DatasetOrigin
-from cirm.data.public_tables import (
-    PublicTable,
-    read_csv_table,
-    split_table_by_column,
-)
+from cirm.data.public_tables import PublicTable
 
 
 @dataclass(frozen=True)
@@ -64,16 +60,11 @@ class BrainAge(PublicTable):
     @classmethod
     def split_files_into_environments(cls, folder: Path) -> dict[str, pd.DataFrame]:
         """Return the rows of each site of fcon1000.csv."""
-        file = folder / "fcon1000.csv"
-        if not file.is_file():
-            return {}
-        table = read_csv_table(file).drop(columns="sitenum", errors="ignore")
-        if "site" not in table.columns:
-            raise ValueError(
-                f"{file}: there is no column 'site', which names the place of each "
-                f"row. {cls.origin.advice}"
-            )
-        return split_table_by_column(table, "site")
+        tables = cls._split_file_by_column(folder / "fcon1000.csv", "site")
+        return {
+            name: table.drop(columns="sitenum", errors="ignore")
+            for name, table in tables.items()
+        }
 
     def select_tables(self, tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
         """Return the tables of sites with enough people."""

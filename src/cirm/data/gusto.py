@@ -8,11 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from cirm.data.public import DatasetOrigin
-from cirm.data.public_tables import (
-    PublicTable,
-    read_csv_table,
-    split_table_by_column,
-)
+from cirm.data.public_tables import PublicTable
 
 ROWS = (
     *(2188, 2952, 2030, 2876, 1909, 1585, 3150, 2916, 3123, 1717, 2491, 4352, 2297),
@@ -68,12 +64,4 @@ class Gusto(PublicTable):
     def split_files_into_environments(cls, folder: Path) -> dict[str, pd.DataFrame]:
         """Return the rows of each region of gusto.csv."""
         file = folder / "gusto.csv"
-        if not file.is_file():
-            return {}
-        table = read_csv_table(file)
-        if "regl" not in table.columns:
-            raise ValueError(
-                f"{file}: there is no column 'regl', which names the region of each "
-                f"row. {cls.origin.advice}"
-            )
-        return split_table_by_column(table, "regl", "region{:02d}")
+        return cls._split_file_by_column(file, "regl", "region{:02d}")

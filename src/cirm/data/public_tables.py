@@ -38,6 +38,24 @@ class PublicTable(PublicDataset):
         """Return a table for each environment; none if there are no original files."""
 
     @classmethod
+    def _split_file_by_column(
+        cls, file: Path, column: str, pattern: str = "{}"
+    ) -> dict[str, pd.DataFrame]:
+        """Return the rows of each value of a column, by a name with the value in it."""
+        if not file.is_file():
+            return {}
+        table = read_csv_table(file)
+        if column not in table.columns:
+            raise ValueError(
+                f"{file}: there is no column {column!r}, which names the "
+                f"{cls.origin.environment} of each row. {cls.origin.advice}"
+            )
+        return {
+            pattern.format(value): rows.drop(columns=column)
+            for value, rows in table.groupby(column, sort=True)
+        }
+
+    @classmethod
     def read_tables(cls, folder: Path) -> dict[str, pd.DataFrame]:
         """Return the checked table of each environment, in order."""
         tables = cls.split_files_into_environments(folder) or {
@@ -129,13 +147,3 @@ def read_csv_table(path: Path) -> pd.DataFrame:
             "the original file of the data set."
         ) from None
     return table.loc[:, ~table.columns.str.startswith("Unnamed:")]
-
-
-def split_table_by_column(
-    table: pd.DataFrame, column: str, pattern: str = "{}"
-) -> dict[str, pd.DataFrame]:
-    """Return the rows of each value of a column, by a name with the value in it."""
-    return {
-        pattern.format(value): rows.drop(columns=column)
-        for value, rows in table.groupby(column, sort=True)
-    }

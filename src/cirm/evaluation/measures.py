@@ -11,7 +11,8 @@ For classification, after the last stage, for each training and each unseen envi
 
 `cirm.evaluation.metrics` defines them. They are recorded under the split "measures".
 The scores of the state before any training, from which forward transfer is counted, are
-recorded under the split "untrained".
+recorded under the split "untrained", and which features a learner found to change
+their meaning under the split "unstable".
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ from cirm.learners.base import Learner
 from cirm.records import Score
 
 CHUNK = 4096  # examples that are predicted at once, to bound memory
+UNSTABLE = "unstable"  # split of the records of unstable features
+TOTAL = "all"  # the record of how many there are, also if there are none
 
 
 def compute_classification_metrics(
@@ -94,3 +97,23 @@ def predict_examples_of_environment(
         predictions.append(predict_examples(learner, state, x))
         targets.append(y)
     return torch.cat(predictions, 1), torch.cat(targets, 1)
+
+
+def count_unstable_features(
+    learner: Learner[Any],
+    state: Any,  # noqa: ANN401  whatever the learner remembers
+    stage: int,
+    label: str,
+    order: str,
+    seeds: tuple[int, ...],
+) -> Iterator[Score]:
+    """Yield how many features each replica found, and 1 or 0 for each of them."""
+    found = learner.list_unstable_features(state)
+    if found is None:
+        return
+    names = sorted({name for own in found for name in own})
+    for seed, own in zip(seeds, found, strict=True):
+        numbers = {TOTAL: len(own)} | {name: int(name in own) for name in names}
+        for name, number in numbers.items():
+            where = label, order, seed, stage, name, UNSTABLE, "found"
+            yield Score(*where, float(number))

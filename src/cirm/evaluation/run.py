@@ -19,8 +19,10 @@ from cirm.evaluation.adaptation import (
     parse_adaptation_row_counts,
 )
 from cirm.evaluation.diagnostics import DiagnosticsRecorder
-from cirm.evaluation.measures import compute_metrics_of_environments
-from cirm.evaluation.unstable import count_unstable_features
+from cirm.evaluation.measures import (
+    compute_metrics_of_environments,
+    count_unstable_features,
+)
 from cirm.learners import create, get_learner_key
 from cirm.learners.base import Learner
 from cirm.memory import measure_state_size

@@ -10,16 +10,19 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cirm.data.image_sets import IMAGE_SETS
-from cirm.runs.calibration import time_first_steps
-from cirm.runs.jobs import Job
+from cirm.records import write_records
+from cirm.runs.jobs import Job, execute_job
+from cirm.runs.local import FAILURES, get_records_path
 from cirm.runs.tracker import JobTime, estimate_job_work
 
 DURATIONS_NAME = "durations.json"
@@ -27,6 +30,8 @@ REFERENCE_SECONDS = 0.3  # of processor time, which suffices for a tenth
 MAX_REFERENCE_WAIT = 2.0  # seconds of the clock, on a busy machine
 CALIBRATION_SECONDS = 10.0  # for all learners without a recorded duration
 MAX_CALIBRATION = 2.0  # seconds for one of them
+PATIENCE = 3  # how often the limit may pass until two reports give a rate
+START_SECONDS = 4.0  # of processor time until a worker has loaded torch and the data
 
 
 class MachineSpeed(NamedTuple):
@@ -183,3 +188,105 @@ def _average_seconds_per_work_unit(times: Sequence[JobTime]) -> Mapping[str, flo
         units, spent = totals.get(name, (0.0, 0.0))
         totals[name] = units + size, spent + seconds
     return {name: spent / units for name, (units, spent) in totals.items() if spent}
+
+
+class _EnoughStepsTimedError(Exception):
+    """Enough steps have been timed."""
+
+
+def time_first_steps(job: Job, limit: float, folder: Path) -> float | None:
+    """Run a job for a few moments, and return the processor seconds of all of it.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> data = {"source": "digits", "examples": 50, "sweep": ()}
+        >>> job = Job("colored", "erm", "joint", (0,), data, {"epochs": 2})
+        >>> with TemporaryDirectory() as folder:
+        ...     seconds = time_first_steps(job, 60.0, Path(folder))
+        ...     get_records_path(job, Path(folder)).exists()
+        True
+    """
+    start, clock = time.process_time(), time.monotonic()
+    reports: list[tuple[float, float]] = []
+
+    def stop_after_enough_steps(done: float) -> None:
+        now = time.process_time() - start
+        reports.append((now, done))
+        is_over = now > limit or time.monotonic() - clock > 2 * limit
+        has_rate = done > reports[0][1]
+        if is_over and 0 < done < 1 and (has_rate or now > PATIENCE * limit):
+            raise _EnoughStepsTimedError
+
+    try:
+        records = execute_job(job, stop_after_enough_steps, folder)
+    except _EnoughStepsTimedError:
+        (begin, first), (end, last) = reports[0], reports[-1]
+        if last <= first:  # the learner trains in several phases, and reports of each
+            return end / last
+        return begin + (end - begin) / (last - first) * (1 - first)
+    except FAILURES:
+        return None
+    write_records(get_records_path(job, folder), records)
+    return time.process_time() - start
+
+
+@dataclass(frozen=True)
+class CostEstimate:
+    """The expected cost of jobs.
+
+    Attributes:
+        estimates: The processor seconds of each job, and where they come from.
+        speed: The speed of this machine now.
+        workers: How many jobs run at a time; 0 if only a cluster knows.
+        is_local: Whether they run on this machine.
+        jobs: Number of jobs.
+    """
+
+    estimates: JobEstimates
+    speed: MachineSpeed
+    workers: int
+    is_local: bool
+    jobs: int
+
+    @property
+    def core_seconds(self) -> float:
+        """Processor seconds of all jobs; those without an estimate count as others."""
+        known = self.estimates.seconds.values()
+        mean = sum(known) / len(known) if known else 0.0
+        return sum(known) + mean * (self.jobs - len(known))
+
+    @property
+    def share(self) -> float:
+        """Part of a core that a worker gets."""
+        if not self.is_local:
+            return 1.0
+        return self.speed.share * min((os.cpu_count() or 1) / self.workers, 1.0)
+
+    @property
+    def wall_seconds(self) -> float:
+        """Seconds until the last job has finished; 0 if the workers are not known."""
+        if not self.workers:
+            return 0.0
+        longest = max(self.estimates.seconds.values(), default=0.0)
+        workers = min(self.workers, self.jobs)
+        start = START_SECONDS if workers > 1 or not self.is_local else 0.0
+        return (max(self.core_seconds / workers, longest) + start) / self.share
+
+    @property
+    def seconds_by_job(self) -> dict[str, float]:
+        """Expected wall-clock seconds of each job that has an estimate."""
+        return {key: s / self.share for key, s in self.estimates.seconds.items()}
+
+
+def estimate_cost(
+    jobs: Sequence[Job],
+    times: Sequence[JobTime],
+    workers: int,
+    is_local: bool,
+    folder: Path,
+    calibration: float = CALIBRATION_SECONDS,
+) -> CostEstimate:
+    """Estimate what jobs cost on this machine, in a few seconds."""
+    speed = measure_machine_speed()
+    estimates = estimate_job_seconds(jobs, times, speed, folder, calibration)
+    return CostEstimate(estimates, speed, workers, is_local, len(jobs))
