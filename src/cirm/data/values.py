@@ -48,10 +48,16 @@ def find_missing_values(values: Values) -> Flags:
     array = values.to_numpy()
     flags: Flags = np.asarray(pd.isna(array), bool)
     if not _has_numeric_dtype(values) and not types.is_datetime64_any_dtype(values):
-        flags |= np.fromiter(
-            (is_word_for_missing_value(cell) for cell in array), bool, len(array)
-        )
+        flags |= _find_words_for_missing_values(list(map(str, array)))
     return flags
+
+
+def _find_words_for_missing_values(cells: list[str]) -> Flags:
+    """Return which cells are empty, or such a word; equal ones are checked once."""
+    words = set(filter(is_word_for_missing_value, set(cells)))
+    if not words:
+        return np.zeros(len(cells), bool)
+    return np.fromiter((cell in words for cell in cells), bool, len(cells))
 
 
 def is_word_for_missing_value(cell: object) -> bool:

@@ -52,25 +52,27 @@ def fit_classifier(
     part = slice(None, None, -(-len(basis) // CURVATURE_ROWS))
     factor = len(basis) / len(basis[part])
     mean = prior.mean if start is None else start
-    value = _compute_log_posterior(basis, targets, mean, prior)
+    logits = basis @ mean.T
+    value = _compute_log_posterior(logits, targets, mean, prior)
     for _ in range(STEPS):
-        errors = targets - compute_class_probabilities(basis @ mean.T)
+        errors = targets - compute_class_probabilities(logits)
         change = (prior.precision @ (mean - prior.mean)[..., None]).squeeze(-1)
-        hessian = (
-            factor * _compute_information_matrix(basis[part], mean) + prior.precision
-        )
+        information = _compute_information_matrix(basis[part], logits[part])
+        hessian = factor * information + prior.precision
         step = torch.linalg.solve(hessian, errors.T @ basis - change)
-        size, gain, new = 1.0, -1.0, mean
+        size, gain, new, new_logits = 1.0, -1.0, mean, logits
         while gain < 0 and size > 1e-3:
             new = mean + size * step
-            gain = float(_compute_log_posterior(basis, targets, new, prior) - value)
+            new_logits = basis @ new.T
+            new_value = _compute_log_posterior(new_logits, targets, new, prior)
+            gain = float(new_value - value)
             size /= 2
         if gain < 0:
             break
-        mean, value = new, value + gain
+        mean, value, logits = new, value + gain, new_logits
         if gain < TOLERANCE:
             break
-    return mean, _compute_information_matrix(basis, mean)
+    return mean, _compute_information_matrix(basis, logits)
 
 
 def compute_class_probabilities(logits: Tensor) -> Tensor:
@@ -79,9 +81,8 @@ def compute_class_probabilities(logits: Tensor) -> Tensor:
 
 
 def _compute_log_posterior(
-    basis: Tensor, targets: Tensor, mean: Tensor, prior: CoefficientPosterior
+    logits: Tensor, targets: Tensor, mean: Tensor, prior: CoefficientPosterior
 ) -> Tensor:
-    logits = basis @ mean.T
     if logits.shape[1] == 1:
         normaliser = torch.logaddexp(torch.zeros_like(logits), logits).sum()
     else:
@@ -91,12 +92,13 @@ def _compute_log_posterior(
     return (targets * logits).sum() - normaliser - 0.5 * penalty
 
 
-def _compute_information_matrix(basis: Tensor, mean: Tensor) -> Tensor:
-    """Return the information of rows about coefficients, [k, p, p]."""
-    k, p = mean.shape
+def _compute_information_matrix(basis: Tensor, logits: Tensor) -> Tensor:
+    """Return the information of rows [n, p] about coefficients, [k, p, p]."""
+    k, p = logits.shape[1], basis.shape[1]
     information = basis.new_zeros(k, p, p)
-    for rows in basis.split(ROWS_AT_ONCE):
-        probabilities = compute_class_probabilities(rows @ mean.T)
+    parts = zip(basis.split(ROWS_AT_ONCE), logits.split(ROWS_AT_ONCE), strict=True)
+    for rows, own_logits in parts:
+        probabilities = compute_class_probabilities(own_logits)
         weights = (probabilities * (1 - probabilities)).T.clamp(min=1e-8)
         for own, weight in zip(information, weights, strict=True):
             # NumPy computes one half of a product that is symmetric.
