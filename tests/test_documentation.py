@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import cirm
+from cirm.cli import COMMANDS, load_command_module
 from cirm.data import DATASETS, get_dataset_class
 from cirm.learners import LEARNERS, get_learner_class
 from cirm.learners.base import Learner
@@ -139,3 +140,38 @@ def test_every_link_between_pages_leads_somewhere():
         if not target.exists() or (anchor and anchor not in list_anchors(target)):
             broken.append((page.name, path, anchor))
     assert broken == []
+
+
+PAGES = sorted(
+    page
+    for pattern in ("*.md", "docs/*.md", "examples/**/*.md")
+    for page in Path(__file__).parents[1].glob(pattern)
+    if page.name != "CHANGELOG.md"  # which also names what is gone
+)
+COMMAND = re.compile(rf"\bcirm ({'|'.join(COMMANDS)})\b((?:\\\n|[^`\n|#])*)")
+
+
+def list_options(command):
+    """What a command takes, with the settings of all data sets where it takes them."""
+    loaded = load_command_module(command)
+    known = set()
+    for one in (loaded, *getattr(loaded, "commands", {}).values()):
+        known |= {text for option in one.params for text in option.opts}
+    if command in ("run", "select"):
+        for key in DATASETS:
+            names = [field.name for field in dataclasses.fields(get_dataset_class(key))]
+            known |= {f"--{name.replace('_', '-')}" for name in names}
+    return known | {"--help"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_option_of_a_command_on_a_page_exists(page):
+    for command, rest in COMMAND.findall(page.read_text()):
+        used = set(re.findall(r"(?<=\s)--[a-z][\w-]*", rest))
+        assert used - list_options(command) == set(), f"cirm {command}{rest}"
+
+
+def test_the_pages_show_many_commands():
+    text = "".join(page.read_text() for page in PAGES)
+    shown = {command for command, _ in COMMAND.findall(text)}
+    assert shown == set(COMMANDS)
