@@ -80,3 +80,11 @@ def test_confidences_are_weighted_as_on_held_out_rows_of_the_last_stage(choose):
         choose(arrivals, 0.5)  # so that these arrivals are used
         expected = abstention.choose_abstention_threshold(model, 0.5).expected
         assert expected == pytest.approx(share, rel=0.5)
+
+
+def test_even_odds_of_an_error_stay_even_however_few_rows_there_are(choose):
+    # Half an error and half a correct row are added, which leaves a share of 1/2.
+    for count in (20, 2000):
+        bins = make_bins({0.7: count})
+        arrivals = [make_arrival(bins, make_bins({0.7: count // 2}))] * 3
+        assert choose(arrivals, 0.6).expected == pytest.approx(0.5, abs=1e-4)
