@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from cirm import compare, fit, save
+from cirm.model.compare import SHARES
 
 TARGET = "outcome"
 
@@ -163,6 +164,18 @@ def test_without_targets_only_inputs_are_compared():
 
 
 @pytest.mark.integration
+def test_without_targets_the_questions_about_inputs_share_the_whole_level():
+    tables = draw_table(0), draw_table(4, shift=0.3)
+    both = compare(*tables, target=TARGET)
+    inputs = compare(*(table.drop(columns=TARGET) for table in tables))
+    # A p-value is divided by the share of its question, so that shares can be read off.
+    age = [report["inputs"][0]["p_value"] for report in (both, inputs)]
+    joint = [report["joint"]["p_value"] for report in (both, inputs)]
+    shares = SHARES["inputs"] * age[0] / age[1], SHARES["joint"] * joint[0] / joint[1]
+    assert sum(shares) == pytest.approx(1)
+    assert sum(SHARES.values()) == pytest.approx(1)
+
+
 def test_the_meaning_of_too_many_columns_is_not_tested():
     wide = [
         pd.DataFrame(np.random.default_rng(n).normal(size=(40, 513)))

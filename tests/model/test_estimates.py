@@ -100,6 +100,16 @@ def test_weights_leave_fewer_rows_for_the_area():
     assert half["variance"] == pytest.approx(2 * plain["variance"])
 
 
+def test_a_ranking_needs_two_classes_and_rows_of_both():
+    even = make_probabilities(torch.full((6,), 0.4))
+    both = collect_score_statistics(MODEL, even, torch.arange(6) % 2)
+    alike = collect_score_statistics(MODEL, even, torch.zeros(6, dtype=torch.int64))
+    assert "ranking" in both and "ranking" not in alike
+    three = SimpleNamespace(task=Task(("a", "b", "c")), threshold=None)
+    mean, targets = torch.full((6, 3), 1 / 3), torch.arange(6) % 3
+    assert "ranking" not in collect_score_statistics(three, mean, targets)
+
+
 @pytest.mark.parametrize("bins", [1, 2, 4])
 def test_squared_gaps_of_calibrated_bins_are_as_skewed_as_chi_squared(bins):
     confidence = torch.tensor([0.55, 0.65, 0.75, 0.85])[:bins].double()

@@ -64,9 +64,11 @@ def test_the_threshold_of_a_cost_is_the_cheapest(miss):
 def test_a_number_needs_no_rows_and_a_rule_needs_ten_of_each_class():
     assert choose_decision_threshold("0.2", "ill", None).value == 0.2
     few = HeldOutScores((9.0, 20.0), POSITIVES[:9], OTHERS)
+    many = HeldOutScores((20.0, 9.0), POSITIVES, OTHERS[:9])
     for scores, message in (
-        (None, "only 0"),
-        (few, "of the class 'ill', but there are only 9"),
+        (None, "rows of the class 'ill', but there are only 0"),
+        (few, "rows of the class 'ill', but there are only 9"),
+        (many, "rows not of the class 'ill', but there are only 9"),
     ):
         with pytest.raises(ValueError, match=message):
             choose_decision_threshold("recall=0.5", "ill", scores)
