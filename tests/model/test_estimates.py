@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 
 from cirm.environments import Task
@@ -20,6 +21,7 @@ from cirm.model.estimates import (
     SPREADS,
     USUAL_SPREAD,
     Estimate,
+    _compute_gamma_tail_probability,
     build_calibration_gap_estimate,
     collect_score_statistics,
     combine_estimates,
@@ -108,6 +110,14 @@ def test_a_ranking_needs_two_classes_and_rows_of_both():
     three = SimpleNamespace(task=Task(("a", "b", "c")), threshold=None)
     mean, targets = torch.full((6, 3), 1 / 3), torch.arange(6) % 3
     assert "ranking" not in collect_score_statistics(three, mean, targets)
+
+
+@pytest.mark.parametrize("skewness", [-2.0, -0.3, 0.5, 1.5])
+def test_skewed_tails_are_those_of_the_pearson_distribution(skewness):
+    for z in (-2.5, -1.0, 0.0, 1.0, 3.0):
+        expected = scipy.stats.pearson3.sf(z, skewness)
+        found = _compute_gamma_tail_probability(z, skewness)
+        assert found == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("bins", [1, 2, 4])
