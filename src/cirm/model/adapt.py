@@ -74,6 +74,7 @@ def adapt(
     schema = model.schema
     sources = open_sources_for_model(data, schema)
     rows = read_rows(sources, schema, progress, fill_missing, has_targets=False)
+    progress("adapting", 1)
     (name, *others) = rows.rows
     if others:
         raise ValueError(
@@ -98,7 +99,6 @@ def adapt(
         notes.append(
             f"the target column {schema.target.name!r} was not used for adapting."
         )
-    progress("adapting", 1)
     adaptation = Adaptation(name, len(indices), format_current_time(), tuple(notes))
     return replace(adapt_to_inputs(model, inputs), adaptation=adaptation)
 

@@ -47,10 +47,12 @@ class NetworkPredictor(NamedTuple):
     def compute_outputs(self, rows: NDArray[np.float32]) -> Array:
         """Return outputs [1, n, k] of rows [n, d]."""
         sums: Array = rows
+        zeros = np.zeros((0, 0), np.float32)
         for index, (weight, bias) in enumerate(self.layers):
             if index and self.activation == "elu":
                 # NumPy compares with an array three times as fast as with a number.
-                below = np.minimum(sums, np.zeros_like(sums))
+                zeros = zeros if zeros.shape == sums.shape else np.zeros_like(sums)
+                below = np.minimum(sums, zeros)
                 sums = np.maximum(sums, np.expm1(below, out=below), out=sums)
             elif index and self.activation == "relu":
                 sums = np.maximum(sums, 0, out=sums)
