@@ -257,6 +257,8 @@ def format_two_shares_in_percent(first: float, second: float) -> str:
         '35 % to 22 %'
         >>> format_two_shares_in_percent(0.351, 0.354)
         '35.1 % to 35.4 %'
+        >>> format_two_shares_in_percent(0.054, 0.22)  # one digit if a share is small
+        '5.4 % to 22.0 %'
     """
     digits = 0
     while digits < 3 and f"{100 * first:.{digits}f}" == f"{100 * second:.{digits}f}":
