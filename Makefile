@@ -34,7 +34,7 @@ coverage: $(VENV)/.installed-dev ## the tests of test-all, with the lines that t
 	$(PYTEST) -m "not slow" --cov=cirm --cov-report=term-missing:skip-covered
 
 docs: $(VENV)/.installed-dev ## run the notebooks and build the documentation into site
-	OMP_NUM_THREADS=1 $(BIN)/mkdocs build --strict --quiet
+	OMP_NUM_THREADS=1 NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 release: $(VENV)/.installed-dev ## build wheel and sdist, and run the demo from each
 	rm -rf dist

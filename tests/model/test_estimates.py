@@ -67,6 +67,15 @@ def test_spreads_have_a_half_cauchy_prior_whatever_their_grid():
     assert (found.value, found.variance) == pytest.approx(wanted, rel=0.03)
 
 
+def test_third_cumulants_add_up_with_cubes_of_the_weights_of_a_mean():
+    variances, thirds = np.array([4e-4, 1e-4, 2e-4]), np.array([3e-6, 1e-6, 2e-6])
+    found = combine_estimates(
+        [Estimate(0.5, v, third) for v, third in zip(variances, thirds, strict=True)]
+    )
+    weights = (1 / variances) / (1 / variances).sum()
+    assert found.third == pytest.approx(weights**3 @ thirds, rel=1e-9, abs=0)
+
+
 def test_spreads_of_a_new_place_have_a_half_normal_prior_whatever_their_grid():
     values, variances = np.array([0.2, 0.9, 0.4]), np.array([0.02, 0.01, 0.05])
     found = predict_quantity_at_new_place(values, variances)
