@@ -1,8 +1,14 @@
 """Comparisons of scores with those of other environments."""
 
+import math
+
 import pytest
 
-from cirm.model.comparison import _compare_accuracies
+from cirm.model.comparison import (
+    _compare_accuracies,
+    _compare_root_mean_squared_errors,
+)
+from cirm.model.estimates import Estimate, combine_estimates
 
 
 def measure(**correct):
@@ -23,3 +29,18 @@ def test_accuracies_are_compared_at_equal_class_frequencies():
 def test_places_without_a_common_class_are_not_compared():
     assert _compare_accuracies(measure(no=90, yes=0), [measure(no=0, yes=70)]) == []
     assert _compare_accuracies(measure(no=90, yes=70), []) == []
+
+
+def test_errors_are_compared_in_percent_and_vary_as_those_of_the_places_seen():
+    def compare(*past):
+        old = combine_estimates([Estimate(math.log(error), 1e-4) for error in past])
+        return _compare_root_mean_squared_errors(Estimate(math.log(3.0), 1e-4), old)
+
+    alone, alike, apart = compare(2.0), compare(2.0, 2.0, 2.0), compare(1.6, 2.0, 2.5)
+    assert (alone.value, alone.expected) == pytest.approx((3.0, 2.0))
+    assert alone.difference == pytest.approx(50)
+    # In percent of the error: none known, a sampling error of 1 %, and a quarter.
+    assert alone.spread == 0
+    assert 0 < alike.spread < 5
+    assert 20 < apart.spread < 100
+    assert alike.p_value < 0.01 < apart.p_value
