@@ -23,6 +23,8 @@ class Network(ABC):
             weights [width, outputs] row by row, then its biases.
         dropout: Probability with which hidden units are dropped in training.
         is_thread_safe: Whether several threads may evaluate the network at once.
+        accepts_scaled_inputs: Whether a learner may centre and scale inputs. A network
+            that brings trained weights expects inputs as they are.
     """
 
     size: int
@@ -30,6 +32,7 @@ class Network(ABC):
     head: slice
     dropout: float = 0.0
     is_thread_safe: bool = True
+    accepts_scaled_inputs: bool = True
 
     @classmethod
     def build(

@@ -57,6 +57,7 @@ class ModuleNetwork(Network):
     """
 
     is_thread_safe = False  # the module's training mode is shared
+    accepts_scaled_inputs = False
 
     def __init__(
         self, module: nn.Module, *, frozen: Sequence[str] = (), reset: bool = False

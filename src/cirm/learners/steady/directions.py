@@ -26,6 +26,8 @@ from cirm.learners.steady.directions_adapt import (
     estimate_adaptation_of_replica,
 )
 from cirm.learners.steady.directions_explain import explain_state
+from cirm.learners.steady.directions_inputs import fit_input_scale, scale_inputs
+from cirm.learners.steady.directions_kernel import fit_kernel_width
 from cirm.learners.steady.directions_reference import (
     EasiestAnswers,
     count_correct_answers,
@@ -95,6 +97,9 @@ class Directions:
         pieces = [environment.take_all(replicas) for environment in stage]
         inputs = torch.cat([piece.x for piece in pieces], 1).float()
         targets = torch.cat([piece.y for piece in pieces], 1)
+        is_first = not bool(state.places[0])
+        if is_first and self.learner.network.accepts_scaled_inputs:
+            state = state._replace(inputs=fit_input_scale(inputs))
         if not self.learner.classes:
             return self._observe_regression(state, inputs, targets, randomness, watch)
         sizes = torch.tensor([len(environment) for environment in stage])
@@ -103,13 +108,16 @@ class Directions:
         if not state.tables.numel():
             state = states.allocate_state_tensors(state, shape, self.learner.classes)
         state = states.forget_adaptation(state)
-        is_first = not bool(state.places[0])
         if is_first:
             state = state._replace(
                 scale=self._fit_scales_of_image_statistics(inputs, targets)
             )
+        if not state.width.any():  # also after a stage of an earlier version
+            widths = [fit_kernel_width(x.flatten(1)) for x in inputs]
+            state = state._replace(width=torch.stack(widths))
         hypotheses = self._score_reference(state, inputs, targets, places, randomness)
         answers = self._predict_with_feature_network(state, inputs)
+        plain = scale_inputs(inputs, state.inputs)
         at = [Randomness((seed,), randomness.path) for seed in randomness.seeds]
         outcomes = []
         for r in range(replicas):
@@ -117,6 +125,8 @@ class Directions:
             search = FeatureSearch(
                 StageRows(inputs[r].flatten(1), targets[r], places),
                 None if is_first else one.moments,
+                one.kernel if one.kernel.counts.any() else None,
+                one.width,
                 hypotheses[r],
                 self.learner.level,
                 int(one.looks),
@@ -125,7 +135,7 @@ class Directions:
                 self.learner.classes,
                 self._prepare_shortcut_reader_training(
                     state.members[r : r + 1],
-                    inputs[r : r + 1],
+                    plain[r : r + 1],
                     targets[r : r + 1],
                     at[r],
                 ),
@@ -133,6 +143,7 @@ class Directions:
             outcome = search.run(states.list_known_features(one), answers[r])
             outcomes.append(outcome)
         seen = torch.stack([o.rows.float() for o in outcomes]).view(inputs.shape)
+        seen = scale_inputs(seen, state.inputs)
         known = [
             KnownRows(o.values, t, places, o.is_hidden, self.learner.classes)
             for o, t in zip(outcomes, targets, strict=True)
@@ -161,7 +172,7 @@ class Directions:
             self._compute_network_outputs,
             state,
             fit,
-            inputs,
+            plain,
             known,
             self.learner.likelihood,
             self.learner.descent,
@@ -173,6 +184,7 @@ class Directions:
         """Return logits [replica, sample, n, k], or values [replica, 1, n, 1]."""
         inputs = inputs.float()
         if not self.learner.classes:
+            inputs = scale_inputs(inputs, state.inputs)
             mean = compute_member_outputs(
                 self._compute_network_outputs, state.members, inputs
             ).mean(1)
@@ -260,6 +272,7 @@ class Directions:
         """Return the answers [replica, n] of networks that read a feature, if any."""
         if not state.taught.any():
             return torch.zeros(inputs.shape[:2], dtype=torch.long)
+        inputs = scale_inputs(inputs, state.inputs)
         outputs = compute_member_outputs(
             self._compute_network_outputs, state.taught, inputs
         )
@@ -298,6 +311,7 @@ class Directions:
     ) -> tuple[Tensor, list[Tensor]]:
         """Return the stable logits [replica, n, k], and the values [feature, n]."""
         seen, values = self._remove_features_from_inputs(state, inputs, state.found)
+        seen = scale_inputs(seen, state.inputs)
         logits = compute_member_outputs(
             self._compute_network_outputs, state.members, seen
         )
@@ -324,7 +338,7 @@ class Directions:
             answers, right = train_reference(
                 self._compute_network_outputs,
                 state.members,
-                inputs,
+                scale_inputs(inputs, state.inputs),
                 targets,
                 self.learner.likelihood,
                 self.learner.descent,
@@ -334,7 +348,7 @@ class Directions:
             seen, _ = self._remove_features_from_inputs(
                 state, inputs, state.reference.views
             )
-            params = state.reference.params
+            seen, params = scale_inputs(seen, state.inputs), state.reference.params
             answers, right = predict_with_reference(
                 self._compute_network_outputs, params, seen, targets
             )
@@ -393,6 +407,7 @@ class Directions:
             frame = torch.stack([targets.mean(1), spread], 1)
         targets = (targets - frame[:, :1]) / frame[:, 1:]
         offset = torch.zeros(*targets.shape, 1)
+        inputs = scale_inputs(inputs, state.inputs)
         fit = train_ensemble_members(
             self._compute_network_outputs,
             state.members,

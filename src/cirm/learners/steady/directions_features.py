@@ -129,6 +129,17 @@ def measure_distance(feature: Feature) -> float:
     return float(gaps.min())
 
 
+def shrink_to_separation(feature: Feature, separation: float) -> Feature:
+    """Return the feature with centres as far apart as rows are that it has not seen.
+
+    Discriminants separate the rows that they were fitted to better than others.
+    """
+    factor = min(1.0, separation / max(measure_distance(feature), 1e-9))
+    return feature._replace(
+        scores=factor * feature.scores, centres=factor * feature.centres
+    )
+
+
 def tells_more(values: Tensor, known: Tensor, targets: Tensor, classes: int) -> bool:
     """Whether values [n] tell more of the class than the values `known` [n] do.
 
@@ -208,6 +219,7 @@ def find_clearest_changed_feature(
                 scores = fit_discriminants(rows, *pair, classes, axes)
                 z = abs(measure_change_along_pattern(scores.T, past, new, axes)[0])
                 feature = fit_feature(rows, *pair, classes, guess.axes)
+                feature = shrink_to_separation(feature, apart)
                 values = compute_feature_values(feature, rows)
                 findings.append(FeatureWithValues(feature, values, apart, z))
     sure = [finding for finding in findings if finding.change > CHANGED]

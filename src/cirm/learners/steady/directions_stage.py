@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple
 
 import torch
@@ -23,6 +24,10 @@ from cirm.learners.steady.directions_features import (
     find_directions_of_feature,
     measure_separation_by_kernel,
     tells_more,
+)
+from cirm.learners.steady.directions_kernel import (
+    KERNEL_RIDGE,
+    compute_kernel_features,
 )
 from cirm.learners.steady.directions_reference import (
     EasiestAnswers,
@@ -99,6 +104,7 @@ class SearchOutcome(NamedTuple):
     is_unexplained: bool
     taught: Tensor | None
     moments: ClassMoments
+    kernel: ClassMoments
     looks: int
 
 
@@ -128,6 +134,8 @@ class FeatureSearch:
     Args:
         stage: The rows of the stage.
         past: Moments of earlier environments, if there are any.
+        kernel: Moments of the random features of earlier environments, if comparable.
+        width: Of the kernel.
         hypothesis: The easiest predictor, if there is something to compare.
         level: Probability of any false alarm in a sequence.
         looks: Number of comparisons so far.
@@ -139,6 +147,8 @@ class FeatureSearch:
 
     stage: StageRows
     past: ClassMoments | None
+    kernel: ClassMoments | None
+    width: Tensor
     hypothesis: EasiestAnswers | None
     level: float
     looks: int
@@ -164,9 +174,10 @@ class FeatureSearch:
         series = _measure_moments_of_environments(
             rows, self.stage, self.past, self.classes
         )
+        kernels = self._measure_kernel_moments(seen, self.kernel)
         while len(values) < MOST_FEATURES and comparisons:
             tested = None if found else self.hypothesis
-            compared = _find_clearest_change(series, tested)
+            compared = _find_clearest_change(series, tested, [] if found else kernels)
             if compared.p_value >= alpha:
                 break
             finding, network = self._find_changed_feature(
@@ -184,7 +195,7 @@ class FeatureSearch:
                 _remove_traces_from_moments(moments, traces) for moments in series
             ]
             if not is_clear and not _does_feature_explain_change(
-                compared, _find_clearest_change(remainder, None), alpha
+                compared, _find_clearest_change(remainder, None, []), alpha
             ):
                 is_unexplained = True
                 break
@@ -196,15 +207,18 @@ class FeatureSearch:
             past.append((compared.p_value, table))
             values, read = [*values, own], [*read, finding.values]
             rows, series = remove_directions_from_rows(rows, traces), remainder
-        moments = series[0]
-        for one in series[1:]:
-            moments = search.pool_class_moments(moments, one)
+        moments = reduce(search.pool_class_moments, series)
         taught_ones = [bool(feature.is_taught) for feature, _ in found]
         views, seen = self._fit_views_that_hide_features(
             seen, read[len(features) :], taught_ones, len(features)
         )
         hidden = [known.view.changes_rows() for known in features]
         hidden += [view.changes_rows() for view in views]
+        if found:  # what was kept of earlier environments still shows the feature
+            kernels = self._measure_kernel_moments(seen, None)
+        kernel = reduce(search.pool_class_moments, kernels)
+        if not all(hidden):
+            kernel = kernel._replace(counts=0 * kernel.counts)
         new = [
             FoundFeature(KnownFeature(feature, view, traces), p_value, table)
             for (feature, traces), view, (p_value, table) in zip(
@@ -216,7 +230,14 @@ class FeatureSearch:
         looks = self.looks + comparisons
         ends = has_axis_vanished, is_unexplained
         known = stacked, as_read, hidden
-        return SearchOutcome(new, seen, *known, *ends, taught, moments, looks)
+        return SearchOutcome(new, seen, *known, *ends, taught, moments, kernel, looks)
+
+    def _measure_kernel_moments(
+        self, seen: Tensor, past: ClassMoments | None
+    ) -> list[ClassMoments]:
+        """Return the moments of random features, of the past, if any, and of rows."""
+        rows = compute_kernel_features(seen, self.width)
+        return _measure_moments_of_environments(rows, self.stage, past, self.classes)
 
     def _find_changed_feature(
         self,
@@ -406,22 +427,50 @@ def _measure_moments_of_environments(
 
 
 def _find_clearest_change(
-    series: list[ClassMoments], hypothesis: EasiestAnswers | None
+    series: list[ClassMoments],
+    hypothesis: EasiestAnswers | None,
+    kernels: list[ClassMoments],
 ) -> EnvironmentComparison:
-    """Compare each environment with all before, and return the clearest change."""
+    """Compare each environment with all before, and return the clearest change.
+
+    Besides the moments of each environment there may be those of random features.
+    """
     results = []
     before = series[0]
+    by_kernel: list[float | None] = [None] * len(series)
+    if len(kernels) == len(series):
+        by_kernel = _compare_kernel_moments(kernels)
     for i, here in enumerate(series[1:]):
         pooled = search.pool_class_moments(before, here)
         axes = search.find_principal_axes_within_classes(pooled)
         change = search.measure_change_of_class_means(before, here, axes)
-        p_value = change.p_value
+        answers = None
         if hypothesis is not None:
             past = torch.stack(hypothesis.tallies[: i + 1]).sum(0)
             answers = compute_p_value_of_tallies(past, hypothesis.tallies[i + 1])
-            tests = change.discriminant, change.corrected_p_value_of_axes, answers
-            p_value = search.combine_p_values_of_tests(tests)
+        p_value = search.combine_p_values_of_tests(
+            (
+                change.discriminant,
+                change.corrected_p_value_of_axes,
+                by_kernel[i],
+                answers,
+            )
+        )
         results.append(EnvironmentComparison(p_value, before, here, axes))
         before = pooled
     best = min(results, key=lambda result: result.p_value)
     return best._replace(p_value=min(1.0, best.p_value * len(results)))
+
+
+def _compare_kernel_moments(kernels: list[ClassMoments]) -> list[float | None]:
+    """Compare random features of each environment with all before: p-values."""
+    results: list[float | None] = []
+    before = kernels[0]
+    for here in kernels[1:]:
+        pooled = search.pool_class_moments(before, here)
+        axes = search.find_principal_axes_within_classes(pooled)
+        results.append(
+            search.compute_p_value_along_discriminant(before, here, axes, KERNEL_RIDGE)
+        )
+        before = pooled
+    return results

@@ -8,6 +8,11 @@ import torch
 from torch import Tensor
 
 from cirm.learners.steady.directions_features import Feature
+from cirm.learners.steady.directions_inputs import (
+    InputScale,
+    create_scale_before_data,
+)
+from cirm.learners.steady.directions_kernel import FEATURES
 from cirm.learners.steady.directions_search import RANK, ClassMoments
 from cirm.learners.steady.directions_statistics import (
     StatisticsScale,
@@ -56,10 +61,13 @@ class DirectionsState(NamedTuple):
         beside: Networks that learned what the plain answers leave open, with which the
             stable model starts when these prove to be unstable.
         frame: Shift and scale of numbers to predict, [replica, 2].
+        inputs: Shift and factor of what networks see.
         correction: What is subtracted from the stable logits for each value,
             [replica, feature, value, class].
         temperature: Factor of the stable logits, [replica].
         moments: Class means and scatter of inputs and statistics, without `traces`.
+        kernel: The same of random features of inputs, as the stable model sees them.
+        width: Of the kernel, [replica].
         scale: Of the statistics of images.
         features: The unstable features, [replica, feature, ...].
         views: How each is taken out of the inputs of the stable model.
@@ -82,9 +90,12 @@ class DirectionsState(NamedTuple):
     members: Tensor
     beside: Tensor
     frame: Tensor
+    inputs: InputScale
     correction: Tensor
     temperature: Tensor
     moments: ClassMoments
+    kernel: ClassMoments
+    width: Tensor
     scale: StatisticsScale
     features: Feature
     views: InputView
@@ -118,9 +129,12 @@ def create_state_before_data(members: Tensor) -> DirectionsState:
         members=members,
         beside=members,
         frame=torch.tensor([[0.0, 1.0]]).repeat(replicas, 1),
+        inputs=create_scale_before_data(replicas),
         correction=empty,
         temperature=torch.ones(replicas),
         moments=ClassMoments(empty, empty, empty),
+        kernel=ClassMoments(empty, empty, empty),
+        width=zero,
         scale=StatisticsScale(empty, empty),
         features=Feature(empty, empty, empty),
         views=InputView(empty, empty, empty, empty),
@@ -150,12 +164,15 @@ def allocate_state_tensors(
         return torch.zeros(len(state.members), *sizes)
 
     j = MOST_FEATURES
-    factor = allocate_zeros(min(RANK, d), d).double()
+
+    def allocate_moments(size: int) -> ClassMoments:
+        parts = (k,), (k, size), (min(RANK, size), size)
+        return ClassMoments(*(allocate_zeros(*part).double() for part in parts))
+
     return state._replace(
         correction=allocate_zeros(j, k, k),
-        moments=ClassMoments(
-            allocate_zeros(k).double(), allocate_zeros(k, d).double(), factor
-        ),
+        moments=allocate_moments(d),
+        kernel=allocate_moments(FEATURES),
         scale=StatisticsScale(allocate_zeros(s).double(), allocate_zeros(s).double()),
         features=Feature(
             allocate_zeros(j, d, k), allocate_zeros(j, k, k), allocate_zeros(j)

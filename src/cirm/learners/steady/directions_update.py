@@ -42,6 +42,7 @@ def build_state_after_search(
         correction=correction,
         temperature=torch.tensor(judged.temperature),
         moments=outcome.moments,
+        kernel=outcome.kernel,
         found=torch.tensor(float(len(outcome.values))),
         looks=torch.tensor(float(outcome.looks)),
         unexplained=state.unexplained + float(outcome.is_unexplained),

@@ -102,7 +102,7 @@ class Steady(Learner[Any]):
     defaults = {"hidden": (100,), "activation": "relu", "dropout": 0.5}
     min_steps = 0  # training stops early by held-out rows
     adapts = True
-    revision = 10
+    revision = 11
     table_revision = 3
     added_later = (
         "state.cluster",
@@ -112,6 +112,12 @@ class Steady(Learner[Any]):
         "state.curves.cuts",
         "state.curves.values",
         "state.unexplained",
+        "state.inputs.shift",
+        "state.inputs.factor",
+        "state.kernel.counts",
+        "state.kernel.means",
+        "state.kernel.factor",
+        "state.width",
         "state.weights",
         "state.places.scores",
         "state.arrivals.slopes",
