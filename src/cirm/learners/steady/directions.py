@@ -107,6 +107,7 @@ class Directions:
         shape = tuple(inputs.shape[2:])
         if not state.tables.numel():
             state = states.allocate_state_tensors(state, shape, self.learner.classes)
+        state = states.widen_earlier_state(state)
         state = states.forget_adaptation(state)
         if is_first:
             state = state._replace(

@@ -46,6 +46,7 @@ from cirm.learners.steady.directions_views import (
     add_mean_pattern_to_view,
     apply_view,
     build_identity_view,
+    erase_changed_entries,
     fit_view,
     measure_feature_visibility,
 )
@@ -55,6 +56,8 @@ FIRST_LOOK = (
 )
 SEPARATE = 3.3  # standard deviations between values of a feature after the first: a
 # continuum that is cut in the middle has 2.65, features of images 4 to 500
+READABLE = 1.0  # standard deviations between values in a view: a correlation of 0.3
+# with a value that contradicts 12 % of the classes, the limit of discriminants, too
 CLEAR = 10.0  # standard deviations between values, from which on discriminants read all
 CONTRADICTED = 0.08  # of the classes at least; a reader that is right more often
 # goes by stable features as well, so that its answers are no shortcut
@@ -314,22 +317,34 @@ class FeatureSearch:
         """Return the simplest view that hides a feature, and rows as seen in it.
 
         If none does, it is the view in which rows look as they are. A feature that only
-        a network reads is neither a colour nor a pattern.
+        a network reads is neither a colour nor a pattern, but may be in one place.
         """
         targets, k = self.stage.targets, self.classes
         channels = fit_view(seen, values, targets, k, self.shape)
         none = build_identity_view(channels)
-        if is_taught:
-            return none, seen
-        mixed = apply_view(channels, seen, values)
-        views = [channels, add_mean_pattern_to_view(none, seen, values, targets, k)]
-        if channels.changes_rows():
-            views.append(add_mean_pattern_to_view(channels, mixed, values, targets, k))
+        views = []
+        if not is_taught:
+            mixed = apply_view(channels, seen, values)
+            views = [channels, add_mean_pattern_to_view(none, seen, values, targets, k)]
+            if channels.changes_rows():
+                views.append(
+                    add_mean_pattern_to_view(channels, mixed, values, targets, k)
+                )
+        views.append(erase_changed_entries(none, seen, values, targets, k))
         for view in filter(InputView.changes_rows, views):
             apart = apply_view(view, seen, values)
-            if self._measure_feature_visibility(apart, values) < HIDDEN:
+            if self._measure_feature_visibility(apart, values) < HIDDEN and not (
+                is_taught and self._can_kernel_read(apart, values)
+            ):
                 return view, apart
         return none, seen
+
+    def _can_kernel_read(self, seen: Tensor, values: Tensor) -> bool:
+        """Whether a kernel reads values [n], as networks could, from rows [n, d]."""
+        (gap,) = measure_separation_by_kernel(
+            seen, [values], self.stage.targets, self.classes
+        )
+        return gap > READABLE
 
     def _measure_feature_visibility(self, seen: Tensor, values: Tensor) -> float:
         """Return how well rows still show the values [n] of a feature."""

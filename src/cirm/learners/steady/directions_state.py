@@ -137,7 +137,9 @@ def create_state_before_data(members: Tensor) -> DirectionsState:
         width=zero,
         scale=StatisticsScale(empty, empty),
         features=Feature(empty, empty, empty),
-        views=InputView(empty, empty, empty, empty),
+        views=InputView(
+            empty, empty, empty, torch.zeros(replicas, MOST_FEATURES, 1), empty
+        ),
         traces=empty,
         taught=torch.zeros_like(members),
         found=zero,
@@ -181,6 +183,7 @@ def allocate_state_tensors(
             allocate_zeros(j, k, c, c),
             allocate_zeros(j, k, c),
             allocate_zeros(j, k, d - s),
+            allocate_zeros(j, d - s),
             allocate_zeros(j),
         ),
         traces=allocate_zeros(j, k, d),
@@ -195,6 +198,12 @@ def allocate_state_tensors(
             allocate_zeros(4),
         ),
     )
+
+
+def widen_earlier_state(state: DirectionsState) -> DirectionsState:
+    """Return the state with room for erased entries, which earlier versions lack."""
+    erased = state.views.erased.expand(-1, -1, state.views.pattern.shape[-1])
+    return state._replace(views=state.views._replace(erased=erased))
 
 
 def forget_adaptation(state: DirectionsState) -> DirectionsState:

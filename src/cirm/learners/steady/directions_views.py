@@ -32,6 +32,7 @@ COLOUR = 0.1  # distance of two channel covariances of unit trace: below 0.001 w
 HIDDEN = 0.3  # correlation, given the class, with what a discriminant reads in the
 # view on rows that it has not seen: 0.06 is chance among 300 rows, marks have over 0.5
 CLEAR = 3.0  # standard errors of an offset of a channel that cannot be noise
+MOST_ERASED = 0.5  # of the variance within classes: what is left must show the class
 SMALLEST = 1e-3  # of the largest variance: channels that vary less hold no picture
 
 
@@ -39,19 +40,22 @@ class InputView(NamedTuple):
     """How inputs are seen without a feature, for each of its values.
 
     Channels are mixed by `mixing` [value, channel, channel] and moved by `offset`
-    [value, channel]; then `pattern` [value, d] is added. Views of several features are
-    applied in the order of their `turn`.
+    [value, channel]; then `pattern` [value, d] is added. Entries that are `erased` [d]
+    become zero, whatever the value. Views of several features are applied in the order
+    of their `turn`.
     """
 
     mixing: Tensor
     offset: Tensor
     pattern: Tensor
+    erased: Tensor
     turn: Tensor
 
     def changes_rows(self) -> bool:
         """Whether rows look different in the view, so that it hides the feature."""
         even = torch.eye(self.mixing.shape[-1]).to(self.mixing)
-        return bool((self.mixing != even).any()) or bool(self.pattern.any())
+        parts = self.mixing != even, self.pattern, self.erased
+        return any(bool(part.any()) for part in parts)
 
 
 def apply_view(view: InputView, rows: Tensor, values: Tensor) -> Tensor:
@@ -64,7 +68,7 @@ def apply_view(view: InputView, rows: Tensor, values: Tensor) -> Tensor:
         mixed = view.mixing[value].to(rows) @ pixels
         mixed = mixed + view.offset[value].to(rows)[:, None]
         seen[values == value] = mixed.flatten(1) + view.pattern[value].to(rows)
-    return seen
+    return seen * (1 - view.erased.to(rows))
 
 
 def fit_view(
@@ -83,7 +87,8 @@ def fit_view(
     even = torch.eye(channels).to(rows).expand(k, -1, -1)
     nothing = torch.zeros(k, rows.shape[1]).to(rows)
     zero = torch.tensor(0.0)
-    none = InputView(even, torch.zeros(k, channels).to(rows), nothing, zero)
+    still = torch.zeros(k, channels).to(rows)
+    none = InputView(even, still, nothing, nothing[0], zero)
     if len(shape) != 3:
         return none
     cells = torch.nn.functional.one_hot(values * k + targets, k * k).to(rows)
@@ -102,7 +107,7 @@ def fit_view(
     offset = _fit_channel_offset(
         mixing, pixels.mean(2), values, targets, shared, common
     )
-    return InputView(mixing, offset, nothing, zero)
+    return InputView(mixing, offset, nothing, nothing[0], zero)
 
 
 def add_mean_pattern_to_view(
@@ -112,6 +117,34 @@ def add_mean_pattern_to_view(
 
     A mark, a frame or a texture adds the same to every picture. Means are those of
     rows [n, d], as seen in the view so far, of the same class.
+    """
+    return view._replace(pattern=_measure_clear_gaps(seen, values, targets, classes))
+
+
+def erase_changed_entries(
+    view: InputView, seen: Tensor, values: Tensor, targets: Tensor, classes: int
+) -> InputView:
+    """Return a view without the entries whose mean or spread depends on the value.
+
+    A part of the picture that is covered, cut out or painted over cannot be restored.
+    Nothing is erased if this would take more than half of the variance within classes.
+    """
+    centred = seen - compute_means_by_group(seen, targets, classes)[targets]
+    erased = torch.zeros(seen.shape[1], dtype=torch.bool)
+    for entries in (seen, centred.square()):
+        erased |= _measure_clear_gaps(entries, values, targets, classes).any(0)
+    variances = centred.square().mean(0)
+    if variances[erased].sum() > MOST_ERASED * variances.sum():
+        return view
+    return view._replace(erased=erased.to(seen))
+
+
+def _measure_clear_gaps(
+    seen: Tensor, values: Tensor, targets: Tensor, classes: int
+) -> Tensor:
+    """Return what the mean of each value lacks to the common one, given the class.
+
+    Gaps [value, d] that may be noise are zero.
     """
     k = classes
     counts = torch.bincount(values * k + targets, minlength=k * k).to(seen)
@@ -125,13 +158,13 @@ def add_mean_pattern_to_view(
     gaps = torch.einsum("vk,vkd->vd", shared, means[common] - means) / rows
     noise = (seen - means[values, targets]).square().mean(0).clamp(min=1e-12) / rows
     clear = 2 * math.log(max(2, seen.shape[1]))  # the largest square of so much noise
-    return view._replace(pattern=torch.where(gaps.square() > clear * noise, gaps, 0.0))
+    return torch.where(gaps.square() > clear * noise, gaps, 0.0)
 
 
 def build_identity_view(view: InputView) -> InputView:
     """Return the view in which rows look as they are."""
     even = torch.eye(view.mixing.shape[-1]).to(view.mixing)
-    parts = view.offset, view.pattern, view.turn
+    parts = view.offset, view.pattern, view.erased, view.turn
     return InputView(
         even.expand_as(view.mixing), *(torch.zeros_like(part) for part in parts)
     )

@@ -118,6 +118,7 @@ class Steady(Learner[Any]):
         "state.kernel.means",
         "state.kernel.factor",
         "state.width",
+        "state.views.erased",
         "state.weights",
         "state.places.scores",
         "state.arrivals.slopes",
