@@ -30,6 +30,7 @@ from cirm.learners.steady.directions_features import (
     fit_feature,
     measure_distance,
     measure_separation_by_kernel,
+    shrink_to_separation,
     tells_more,
 )
 from cirm.learners.steady.directions_stable import compute_spread_ratio
@@ -44,6 +45,8 @@ from cirm.learners.steady.directions_views import (
     HIDDEN,
     add_mean_pattern_to_view,
     apply_view,
+    build_identity_view,
+    erase_changed_entries,
     fit_view,
     measure_feature_visibility,
 )
@@ -327,6 +330,39 @@ def test_a_pattern_takes_a_mark_out_of_pictures_and_nothing_else():
     parts = values, targets, 2, (1, 6, 6), scale
     assert measure_feature_visibility(rows, *parts) > 0.6
     assert measure_feature_visibility(apply_view(view, rows, values), *parts) < HIDDEN
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_what_is_cut_out_of_pictures_is_erased_unless_little_would_be_left(size):
+    grey, values, targets, _ = paint("none", n=1000)
+    rows = grey.clone().unflatten(1, (6, 6))
+    hole = torch.zeros(6, 6, dtype=torch.bool)
+    hole[:size, : size + 1] = True
+    rows[(values == 1)[:, None, None] & hole] = 0
+    rows = rows.flatten(1)
+    none = build_identity_view(fit_view(rows, values, targets, 2, (1, 6, 6)))
+    view = erase_changed_entries(none, rows, values, targets, 2)
+    assert view.changes_rows() == (size == 2)
+    if size == 2:
+        erased = view.erased.bool()
+        assert erased[hole.flatten()].all()
+        assert erased.sum() <= hole.sum() + 1  # by chance, at the limit of 2 log d
+        assert torch.equal(apply_view(view, rows, values), grey * ~erased)
+
+
+def test_values_are_as_far_apart_as_those_of_rows_that_were_not_seen():
+    rows, values, targets, _ = paint("corner")
+    axes = search.find_principal_axes_within_classes(
+        search.compute_class_moments(rows, targets, 2)
+    )
+    feature = fit_feature(rows, values, targets, 2, axes)
+    shrunk = shrink_to_separation(feature, 2.5)
+    assert measure_distance(shrunk) == pytest.approx(2.5)
+    assert measure_distance(shrink_to_separation(feature, 1e9)) == pytest.approx(
+        measure_distance(feature)
+    )
+    both = [compute_feature_values(one, rows) for one in (feature, shrunk)]
+    assert torch.equal(*both)
 
 
 def test_a_spread_that_no_mean_shows_is_visible():

@@ -8,6 +8,7 @@ from cirm.learners.steady.directions_state import (
     MOST_PLACES,
     allocate_state_tensors,
     create_state_before_data,
+    widen_earlier_state,
 )
 
 
@@ -22,6 +23,14 @@ def test_the_state_has_room_for_all_features_at_all_places():
     assert state.traces.shape == (2, j, k, d)
     assert state.views[0].shape == (2, j, k, 3, 3)
     assert state.views[2].shape == (2, j, k, 3 * 4 * 4)
+
+
+def test_a_state_of_an_earlier_version_gets_room_for_erased_entries():
+    first = create_state_before_data(torch.zeros(2, 5, 7))
+    state = allocate_state_tensors(first, (3, 4, 4), classes=2)
+    views = state.views._replace(erased=first.views.erased)
+    widened = widen_earlier_state(state._replace(views=views))
+    assert torch.equal(widened.views.erased, state.views.erased)
 
 
 def test_what_is_unstable_is_explained_for_classes_only():
