@@ -20,7 +20,7 @@ from cirm.p_values import combine_p_values
 
 RANK = 300  # rows of the factor of the scatter: all that 1,000 small images vary along
 AXES = 50  # leading axes that are tested one by one
-WEIGHTS = 0.4, 0.1, 0.25, 0.25  # of the tests: discriminant, axes, discriminant of a
+WEIGHTS = 0.3, 0.1, 0.3, 0.3  # of the tests: discriminant, axes, discriminant of a
 # kernel, easiest predictor
 MOST_P_VALUE = 0.99  # so that one test in which nothing changes outvotes no other
 RIDGE = 30.0  # of the discriminant, in mean variances; 10 to 100 find the same

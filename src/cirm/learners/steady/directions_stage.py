@@ -330,7 +330,8 @@ class FeatureSearch:
                 views.append(
                     add_mean_pattern_to_view(channels, mixed, values, targets, k)
                 )
-        views.append(erase_changed_entries(none, seen, values, targets, k))
+        if len(self.shape) == 3:  # single entries of a vector are no place
+            views.append(erase_changed_entries(none, seen, values, targets, k))
         for view in filter(InputView.changes_rows, views):
             apart = apply_view(view, seen, values)
             if self._measure_feature_visibility(apart, values) < HIDDEN and not (
