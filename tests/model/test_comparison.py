@@ -5,6 +5,7 @@ import math
 import pytest
 
 from cirm.model.comparison import (
+    ScoreComparison,
     _compare_accuracies,
     _compare_root_mean_squared_errors,
 )
@@ -44,3 +45,20 @@ def test_errors_are_compared_in_percent_and_vary_as_those_of_the_places_seen():
     assert 0 < alike.spread < 5
     assert 20 < apart.spread < 100
     assert alike.p_value < 0.01 < apart.p_value
+
+
+@pytest.mark.parametrize(
+    ("score", "ends", "words"),
+    [
+        ("accuracy", (5, 2, 8), "5.0 points below the 80.0 %"),
+        ("accuracy", (-5, -8, -2), "5.0 points above the 80.0 %"),
+        ("rmse", (5, 2, 8), "5.0 % above the 80"),
+        ("rmse", (-5, -8, -2), "5.0 % below the 80"),
+    ],
+)
+def test_a_line_gives_the_interval_in_the_direction_of_the_difference(
+    score, ends, words
+):
+    line = ScoreComparison(score, "", 75.0, 80.0, *ends, 0.5).describe_result("at a")
+    assert words in line
+    assert "(90 % interval of the difference 2.0 to 8.0)" in line
