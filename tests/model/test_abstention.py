@@ -88,3 +88,18 @@ def test_even_odds_of_an_error_stay_even_however_few_rows_there_are(choose):
         bins = make_bins({0.7: count})
         arrivals = [make_arrival(bins, make_bins({0.7: count // 2}))] * 3
         assert choose(arrivals, 0.6).expected == pytest.approx(0.5, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("places", "words"),
+    [
+        (0, "from held-out rows"),
+        (1, "on arrival at one new place)"),
+        (2, "on arrival at 2 new places)"),
+    ],
+)
+def test_the_number_of_arrivals_behind_an_expected_error_is_named(places, words):
+    chosen = abstention.Abstention(0.1, 0.8, 0.07, places)
+    text = abstention.describe_abstention(chosen, 3, 12)
+    assert words in text
+    assert "Abstained from 3 of 12 rows (25.0 %)" in text and "7.0 %" in text

@@ -11,6 +11,7 @@ from cirm.data.columns import ColumnEncoding, TableEncoding
 from cirm.data.rows import split_off_held_out_rows
 from cirm.memory import list_state_tensors
 from cirm.model import explain
+from cirm.model.evaluate import compute_reliability_bins
 from cirm.model.explain import compute_column_importance, find_importance_drops
 from cirm.model.metrics import Predictions
 from cirm.randomness import Randomness
@@ -123,3 +124,16 @@ def test_the_coverage_is_that_of_the_predicted_intervals(values):
     assert 0 < inside < 1
     middle = (shown["low"] + shown["high"]) / 2
     assert np.allclose(middle, shown["prediction"])
+
+
+def test_reliability_is_the_mean_confidence_and_accuracy_of_each_bin():
+    second = torch.tensor([0.91, 0.93, 0.05, 0.6, 0.62, 0.36])
+    targets = torch.tensor([1, 0, 0, 1, 1, 0])
+    bins = compute_reliability_bins(torch.stack([1 - second, second], 1), targets)
+    assert sum(one["rows"] for one in bins) == len(second)
+    confidence = sum(one["rows"] * one["confidence"] for one in bins) / len(second)
+    assert confidence == pytest.approx(
+        100 * (0.91 + 0.93 + 0.95 + 0.6 + 0.62 + 0.64) / 6
+    )
+    accuracy = sum(one["rows"] * one["accuracy"] for one in bins) / len(second)
+    assert accuracy == pytest.approx(100 * 5 / 6)
