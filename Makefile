@@ -18,8 +18,8 @@ demo: $(VENV)/.installed ## install, then train on embedded data and write demo/
 test: $(VENV)/.installed-dev ## lint, format, types, doctests and the fast tests
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
-	$(PYTEST) -m "not slow and not integration"
+	$(BIN)/mypy & types=$$!; $(PYTEST) -m "not slow and not integration"; tests=$$?; \
+	  wait $$types && exit $$tests
 
 test-all: test test-rest ## all tests but the slow ones, the notebooks and the documentation
 
