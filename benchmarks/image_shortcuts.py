@@ -110,6 +110,24 @@ def darken_every_second_pixel(images: Tensor) -> Tensor:
     return images * (0.5 + 0.5 * ((side + side[:, None]) % 2))
 
 
+def brighten_to_the_right(images: Tensor) -> Tensor:
+    """Return images with a faint light from the right."""
+    return (images + torch.linspace(0, 0.3, images.shape[-1])).clamp(max=1)
+
+
+def coarsen(images: Tensor) -> Tensor:
+    """Return images of which each four pixels have their mean."""
+    small = F.avg_pool2d(images, 2)
+    return F.interpolate(small, scale_factor=2)
+
+
+def replace_lower_right_quarter(images: Tensor) -> Tensor:
+    """Return images whose lower right quarter is that of the image before."""
+    images, half = images.clone(), images.shape[-1] // 2
+    images[..., half:, half:] = images.roll(1, 0)[..., half:, half:]
+    return images
+
+
 CHANGES: dict[str, Callable[[Tensor], Tensor]] = {
     "none": lambda images: images,
     "rotate": lambda images: images.rot90(1, (2, 3)),
@@ -128,12 +146,16 @@ CHANGES: dict[str, Callable[[Tensor], Tensor]] = {
     "outline": lambda images: dilate(images) - images,
     "mark": add_mark,
     "darker": lambda images: 0.6 * images,
-    # These were looked at once, when revision 10 was finished.
+    # These were looked at once for revision 10; revision 11 was developed on "hole".
     "hole": cut_hole,
     "flat": map_images(1.0, 0.0, 0.0, 1.4),
     "contrast": lambda images: images.square(),
     "specks": add_specks,
     "chessboard": darken_every_second_pixel,
+    # These were looked at once, when revision 11 was finished.
+    "light": brighten_to_the_right,
+    "coarse": coarsen,
+    "wrong-quarter": replace_lower_right_quarter,
 }
 """What the shortcut does to images [n, 1, side, side]."""
 
