@@ -256,6 +256,31 @@ def score_oracle(source: str, seed: int, rows: int, side: int) -> float:
     return score_answers(learner, state, unseen)
 
 
+def format_table(records: list[dict[str, Any]], seed: int) -> str:
+    """Return a Markdown table of the runs of a seed, a row for each kind."""
+    runs = {tuple(r["run"][:2]): r for r in records if r["run"][2] == seed}
+    sources = sorted({source for source, _ in runs}, reverse=True)
+    lines = ["| shortcut | " + " | ".join(sources) + " | ERM, unseen |"]
+    lines.append("|---|" + "--:|" * (len(sources) + 1))
+    for kind in CHANGES:
+        row = [runs[source, kind] for source in sources if (source, kind) in runs]
+        cells = [_format_run(record) for record in row]
+        erm = " and ".join(f"{record['erm']:.0f}" for record in row)
+        lines.append(f"| {kind} | " + " | ".join(cells) + f" | {erm} |")
+    return "\n".join(lines)
+
+
+def _format_run(record: dict[str, Any]) -> str:
+    """Return unseen / adapted to 300 rows / to all rows / reading, in %."""
+    if not record["found"]:
+        return f"{record['unseen']:.0f}, not noticed"
+    adapted = [
+        "refused" if record[f"refused{part}"] else f"{record[f'adapted{part}']:.0f}"
+        for part in ("", "_all")
+    ]
+    return " / ".join([f"{record['unseen']:.0f}", *adapted, f"{record['read']:.0f}"])
+
+
 def main() -> None:
     """Run what is not yet in the file."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -265,9 +290,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[100, 101, 102])
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--side", type=int, default=14)
+    parser.add_argument("--table", type=int, metavar="SEED", help="print its runs")
     options = parser.parse_args()
     lines = options.out.read_text().splitlines() if options.out.exists() else []
     records = [json.loads(line) for line in lines]
+    if options.table is not None:
+        recent = [r for r in records if r.get("revision") == Steady.revision]
+        print(format_table(recent, options.table))
+        return
     known = [r["run"] for r in records if r.get("revision") == Steady.revision]
     for seed in options.seeds:
         for kind in options.kinds:
