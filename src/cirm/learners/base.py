@@ -85,6 +85,8 @@ class Learner(Generic[State]):
             are.
         added_later: Paths of tensors of the state that model files of earlier revisions
             lack. They are then as before any data.
+        removed_later: Paths of tensors that only model files of earlier revisions have.
+            They are not read.
         epoch_settings: Names of the settings that count epochs.
         min_steps: Fewest optimiser steps of a stage if the user sets no number of
             epochs; 0 for a learner that relies on early stopping.
@@ -119,6 +121,7 @@ class Learner(Generic[State]):
     revision: ClassVar[int] = 0
     table_revision: ClassVar[int] = 0
     added_later: ClassVar[tuple[str, ...]] = ()
+    removed_later: ClassVar[tuple[str, ...]] = ()
     epoch_settings: ClassVar[tuple[str, ...]] = ("epochs",)
     min_steps: ClassVar[int] = 1_000
     stops_early: ClassVar[bool] = False

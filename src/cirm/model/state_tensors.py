@@ -39,7 +39,8 @@ def unflatten_state(learner: Learner[Any], tensors: dict[str, Tensor]) -> Any:  
     The structure is taken from the types of the learner, not from the file. If its
     state may be of several types, it is that of the state before any data.
     """
-    rest = dict(tensors)
+    removed = learner.removed_later
+    rest = {name: tensor for name, tensor in tensors.items() if name not in removed}
     kind = get_state_type(learner)
     if kind is Any:
         kind = learner.init(Randomness((0,)))

@@ -348,7 +348,7 @@ def test_a_shortcut_spread_over_several_features_is_found(kind):
             level = 4 * shown + torch.randint(4, (1000,), generator=generator)
             marks = torch.nn.functional.one_hot(level, 8).float()
         else:
-            noise = torch.randn(1000, 5, generator=generator)
+            noise = torch.randn(1000, 4, generator=generator)
             marks = (2 * shown - 1)[:, None] + 0.8 * noise
         stable = place.inputs[:, :4]
         plain.append(Environment(name, stable, place.targets, place.task))

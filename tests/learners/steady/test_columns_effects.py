@@ -7,11 +7,17 @@ from cirm.environments import Environment, Stream, Task
 from cirm.learners.steady.columns_changes import (
     _find_changed_effects,
     compute_p_values_given_usual_spread,
+    compute_share_of_look,
     estimate_usual_spread_of_effects,
-    find_equal_effects,
 )
-from cirm.learners.steady.columns_effects import measure_feature_effects
+from cirm.learners.steady.columns_effects import (
+    compute_standardised_ranks,
+    measure_feature_effects,
+    measure_partial_coefficients,
+)
+from cirm.learners.steady.columns_residual import compute_explained_fractions
 from cirm.learners.steady.meta_analysis import combine_effects
+from cirm.memory import select_replica
 from tests.learners.steady.test_columns import train
 
 
@@ -46,7 +52,7 @@ def test_a_change_that_all_effects_share_is_no_shortcut(noise):
 
     def find(values):
         found = _find_changed_effects(
-            (values, variances), every, every, unit, 0.05, noise, 4
+            (values, variances), every, every, unit, 0.05, noise
         )
         return found[:, 0].tolist()
 
@@ -55,13 +61,6 @@ def test_a_change_that_all_effects_share_is_no_shortcut(noise):
     alone[1, 1:] = 1.0
     assert find(alone) == [True] + [False] * 5
     assert find(effects[:1].expand(2, -1, -1)) == [False] * 6
-
-
-def test_effects_are_known_to_be_equal_if_their_difference_and_error_are_small():
-    effects = torch.tensor([[1.0, 1.0, 1.0, 0.5], [1.05, 1.05, 1.2, 0.5]]).double()
-    errors = torch.tensor([0.01, 0.1, 0.01, 1e3]).double().expand(2, 4)
-    found = find_equal_effects(effects[..., None], errors.square()[..., None])
-    assert found.flatten().tolist() == [True, False, False, False]
 
 
 def test_the_usual_spread_is_that_of_other_units():
@@ -119,3 +118,84 @@ def test_two_related_columns_that_change_are_found_together(values, changes):
     assert state.unstable.tolist() == [[False, False, changes, changes]]
     names = ["column 3", "column 4"] if changes else []
     assert learner.list_unstable_features(state) == [names]
+
+
+def test_ranks_do_not_depend_on_unit_level_or_outliers():
+    values = torch.tensor([3.0, -1.0, 3.0, 7.0, 100.0]).double()
+    ranks = compute_standardised_ranks(values)
+    plain = torch.tensor([1.5, 0.0, 1.5, 3.0, 4.0]).double()
+    expected = (plain - plain.mean()) / plain.std(correction=0)
+    assert ranks.tolist() == pytest.approx(expected.tolist())
+    moved = compute_standardised_ranks((values / 10).exp() - 5)
+    assert moved.tolist() == pytest.approx(ranks.tolist())
+    assert not compute_standardised_ranks(torch.ones(4).double()).any()
+
+
+def test_causes_of_the_target_are_related_given_it_and_a_mark_of_it_is_not():
+    """For y = a x1 + b x2 + noise, the partial correlation given y is known."""
+    places = []
+    for name in "ab":
+        generator = torch.Generator().manual_seed(ord(name))
+        x = torch.randn(40_000, 3, generator=generator)
+        y = x[:, 0] + 0.7 * x[:, 1] + torch.randn(40_000, generator=generator)
+        x[:, 2] += 0.8 * y
+        places.append(Environment(name, x, y, Task.regression()))
+    _, state = train(Stream.create_sequential(places))
+    state = select_replica(state, 0)
+    found = compute_explained_fractions(state, torch.arange(3))
+    first, second = 1 / 2.49, 0.49 / 2.49  # squared correlations with y
+    expected = first * second / ((1 - first) * (1 - second))
+    assert found.tolist() == pytest.approx([expected, expected, 0.0], abs=0.01)
+    assert not state.unstable.any()
+
+
+@pytest.mark.parametrize("growth", [1.0, 1.5])
+def test_all_looks_together_keep_the_level(growth):
+    """20 places arrive one by one, of equal size or growing; nothing changes."""
+    level, count, places = 0.05, 40_000, 20
+    generator = torch.Generator().manual_seed(0)
+    variances = growth ** -torch.arange(places).double()[:, None]
+    noise = torch.randn(places, count, generator=generator).double()
+    effects = variances.sqrt() * noise
+    named = torch.zeros(count, dtype=torch.bool)
+    for look in range(1, places):
+        seen = slice(look + 1)
+        summary = combine_effects(effects[seen], variances[seen].expand(-1, count))
+        share = level * compute_share_of_look(look)
+        named |= summary.compute_spread_or_drift_p_value() < share
+    rate = float(named.double().mean())
+    assert 0.7 * level < rate < level
+
+
+def test_coefficients_are_those_of_least_squares():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(100_000, 3, generator=generator).double()
+    x[:, 1] += 0.5 * x[:, 0]
+    y = x @ torch.tensor([1.0, -2.0, 0.0]).double()
+    y = y + torch.randn(len(y), generator=generator)
+    x, y = x - x.mean(0), y - y.mean()
+    found = measure_partial_coefficients(
+        x, y, torch.arange(3), torch.zeros(0, 3).double()
+    )
+    solved = torch.linalg.lstsq(x, y[:, None]).solution[:, 0]
+    assert found[:, 0].tolist() == pytest.approx(solved.tolist(), abs=1e-3)
+    covariance = torch.linalg.inv(x.T @ x)  # the noise has variance 1
+    assert found[:, 1].tolist() == pytest.approx(
+        covariance.diagonal().tolist(), rel=0.05
+    )
+
+
+@pytest.mark.parametrize("later", [0.8, 1.3])
+def test_a_mark_of_large_values_is_found_unless_more_noise_hides_its_change(later):
+    """More noise weakens all effects, as if the mark were contradicted more often."""
+    places = []
+    for name, flip, noise in (("a", 0.1, 1.0), ("b", 0.2, later)):
+        generator = torch.Generator().manual_seed(ord(name))
+        x = torch.randn(1000, 4, generator=generator)
+        y = x.sum(1) + noise * torch.randn(1000, generator=generator)
+        agrees = torch.rand(1000, generator=generator) >= flip
+        u = torch.where(agrees, y > 0, y <= 0).float()
+        inputs = torch.cat([x, u[:, None]], 1)
+        places.append(Environment(name, inputs, y, Task.regression()))
+    _, state = train(Stream.create_sequential(places))
+    assert state.unstable.tolist() == [[False] * 4 + [later < 1]]

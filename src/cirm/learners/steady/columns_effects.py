@@ -72,6 +72,20 @@ class EffectContrasts(NamedTuple):
         return torch.where(known, effects, 0.0), torch.where(known, variances, UNKNOWN)
 
 
+def compute_standardised_ranks(values: Tensor) -> Tensor:
+    """Return the ranks of values [n], with mean 0 and variance 1; equal ones share one.
+
+    The ranks of a target within its environment change with neither its unit nor its
+    level, and no outlier counts for more than another row.
+    """
+    ordered = values.contiguous().sort().values
+    below = torch.searchsorted(ordered, values.contiguous())
+    above = torch.searchsorted(ordered, values.contiguous(), right=True)
+    ranks = (below + above).to(values)
+    ranks = ranks - ranks.mean()
+    return ranks / ranks.std(correction=0).clamp(min=1e-9)
+
+
 def measure_feature_effects(
     features: Tensor,
     targets: Tensor,

@@ -13,6 +13,8 @@ from torch import Tensor
 from cirm.learners.steady.columns_changes import (
     MOST_OF_LEVEL,
     compute_p_value_of_change,
+    compute_share_of_look,
+    find_unrelated_features,
 )
 from cirm.learners.steady.columns_effects import LEAST_EFFECT, LEAST_VALUE_EFFECT
 from cirm.learners.steady.columns_explain_adaptation import describe_adaptation
@@ -219,11 +221,12 @@ def _compute_z_score_for_detection(
     state: ColumnsState, level: float, least: float
 ) -> float:
     """Return the z that a column as strong as all others together needs."""
-    common = summarise_effects(state).common[state.needed]
+    rivals = state.needed & find_unrelated_features(state, state.unit)
+    common = summarise_effects(state).common[rivals]
     rest = float((common.square() + least**2).amax(1).square().sum())
     own = max(rest, STRONG**4)
     share = MOST_OF_LEVEL * level * own / (own + rest)
-    share *= 6 / (math.pi * max(1, int(state.looks))) ** 2
+    share *= compute_share_of_look(max(1, int(state.looks)))
     return float(-ndtri(share / 2))
 
 

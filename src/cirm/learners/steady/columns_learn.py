@@ -12,8 +12,10 @@ from cirm.learners.steady.columns_basis import (
     group_features_into_units,
 )
 from cirm.learners.steady.columns_blocks import group_units_into_clusters
-from cirm.learners.steady.columns_curves import fit_feature_curves
-from cirm.learners.steady.columns_effects import find_features_needing_no_adjustment
+from cirm.learners.steady.columns_effects import (
+    compute_standardised_ranks,
+    find_features_needing_no_adjustment,
+)
 from cirm.learners.steady.columns_glm import (
     CoefficientPosterior,
     choose_ridge_penalties,
@@ -27,10 +29,7 @@ from cirm.learners.steady.columns_predict import (
     measure_intercept_spread,
     predict_calibration_slope,
 )
-from cirm.learners.steady.columns_scores import (
-    cross_fit_scores,
-    learn_weights_of_block_scores,
-)
+from cirm.learners.steady.columns_scores import learn_weights_of_block_scores
 from cirm.learners.steady.columns_search import (
     EnvironmentContribution,
     add_environment_summary,
@@ -74,13 +73,9 @@ def create_state_from_first_environment(
         basis=basis, unit=unit, cluster=cluster, simple=simple, needed=needed
     )
     if outputs == 1:
-        state = _learn_weights_of_scores(
-            state, inputs, select_modelled_targets(targets)[:, 0]
-        )
-    if is_value:
-        own = targets[:, 0], state.weights[0], unit
-        scores = cross_fit_scores(basis, inputs, *own)
-        state = state._replace(curves=fit_feature_curves(scores, targets[:, 0]))
+        aim = select_modelled_targets(targets)[:, 0]
+        aim = compute_standardised_ranks(aim) if is_value else aim
+        state = _learn_weights_of_scores(state, inputs, aim)
     ridge = torch.ones(p, dtype=torch.float64)
     if is_value or has_more_than_one_class(targets):
         rows = slice(None, None, -(-len(inputs) // PAIR_ROWS))

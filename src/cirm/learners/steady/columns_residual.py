@@ -68,10 +68,10 @@ def _regress_feature_on_others(
     return (moments[feature, feature] - cross @ slopes).clamp(min=0), slopes
 
 
-def compute_explained_fractions(state: ColumnsState) -> Tensor:
+def compute_explained_fractions(state: ColumnsState, block: Tensor) -> Tensor:
     """Return which part of each feature others explain given the target, [d].
 
-    Others are the features of other units. Chance correlations are not counted.
+    Others are the features of other blocks [d]. Chance correlations are not counted.
     """
     d, p = len(state.unit), len(state.ridge)
     moments = _add_pseudo_rows(state, d)
@@ -84,8 +84,8 @@ def compute_explained_fractions(state: ColumnsState) -> Tensor:
     given_target = (gram[:d, :d] - gram[:d, d:] @ cross).diagonal()
     inverse = torch.linalg.inv(gram)
     explained = torch.zeros(d, dtype=gram.dtype)
-    for leader in state.unit.unique():
-        own = (state.unit == leader).nonzero()[:, 0]
+    for leader in block.unique():
+        own = (block == leader).nonzero()[:, 0]
         left = torch.linalg.inv(inverse[own[:, None], own]).diagonal()
         explained[own] = 1 - left / given_target[own].clamp(min=1e-12)
     rows = float(state.places.rows.sum())

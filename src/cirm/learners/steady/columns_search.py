@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from cirm.learners.steady.columns_basis import ROWS_AT_ONCE
-from cirm.learners.steady.columns_changes import find_unstable_features
-from cirm.learners.steady.columns_curves import measure_slopes_on_curves
+from cirm.learners.steady.columns_changes import (
+    compute_share_of_look,
+    find_unstable_features,
+)
 from cirm.learners.steady.columns_effects import (
+    compute_standardised_ranks,
     measure_alignment_with_first_effects,
     measure_feature_effects,
     measure_partial_coefficients,
@@ -36,7 +38,7 @@ from cirm.learners.steady.columns_state import (
 )
 from cirm.learners.steady.meta_analysis import UNKNOWN
 
-SCORE_TABLES = {"clusters": 2, "coefficients": 2, "scores": 4}  # columns of each
+SCORE_TABLES = {"cluster_effects": 2, "coefficients": 2, "score_effects": 4}  # columns
 
 
 class EnvironmentContribution(NamedTuple):
@@ -72,10 +74,7 @@ def summarise_environment(
             features, aims, first, state.unit
         )
     elif state.weights.shape[1]:
-        scores = _measure_effects_of_scores(state, inputs, aims[:, 0], is_value)
-        if is_value:
-            alignment = scores["alignment"][:, :1], scores["alignment"][:, 1:]
-        tables |= scores
+        tables |= _measure_effects_of_scores(state, inputs, aims[:, 0], is_value)
     tables = {
         name: tables[name][: getattr(state.places, name).shape[1]]
         for name in SCORE_TABLES
@@ -89,28 +88,32 @@ def summarise_environment(
 def _measure_effects_of_scores(
     state: ColumnsState, inputs: Tensor, target: Tensor, is_value: bool
 ) -> dict[str, Tensor]:
-    """Return what the scores of units and clusters say in an environment, by name."""
+    """Return what the scores of units and clusters say in an environment, by name.
+
+    In a regression they are compared with the ranks of the target.
+    """
+    aims = compute_standardised_ranks(target) if is_value else target
     d, q = len(state.unit), state.weights.shape[1]
     is_first = not len(state.places.rows)
     found = {}
-    blocks = {"scores": state.unit}
+    blocks = {"score_effects": state.unit}
     if not torch.equal(state.cluster, state.unit):
-        blocks["clusters"] = state.cluster
+        blocks["cluster_effects"] = state.cluster
     is_simple = state.simple | ~state.needed
     for (name, block), weights in zip(blocks.items(), state.weights, strict=False):
         if is_first:
-            scores = cross_fit_scores(state.basis, inputs, target, weights, block)
+            scores = cross_fit_scores(state.basis, inputs, aims, weights, block)
             past = inputs[:0, :d]
         else:
             scores = compute_scores(state.basis, inputs, weights, block)
             matrix = build_matrix_of_score_weights(weights, block)
             past = matrix.T @ center_moments(state)[:q, :q] @ matrix
             past = past / state.places.rows.sum()
-        simple = ~torch.isin(block, block[~is_simple]) & (name == "scores")
+        simple = ~torch.isin(block, block[~is_simple]) & (name == "score_effects")
         contrasts = measure_feature_effects(
-            scores, target[:, None], block, past, is_value, simple
+            scores, aims[:, None], block, past, is_value, simple
         )
-        if name == "clusters":
+        if name == "cluster_effects":
             effect = contrasts.slope / contrasts.noise
             variance = contrasts.variance / contrasts.noise.square()
             variance = variance + effect.square() * contrasts.noise_variance
@@ -120,9 +123,6 @@ def _measure_effects_of_scores(
         if is_value:
             found["coefficients"] = measure_partial_coefficients(
                 scores, target, block, past
-            )
-            found["alignment"] = measure_slopes_on_curves(
-                scores, target, state.curves, past, simple, is_first
             )
     return found
 
@@ -170,10 +170,10 @@ def find_and_set_aside_unstable_features(
 ) -> ColumnsState:
     """Test features between environments, and set aside those that are unstable.
 
-    The k-th look at the data spends 6 / (pi k)^2 of the level, so that all looks
-    together spend no more than the level. A feature that changes but shares much with
-    others, given the target, is only remembered as `entangled`: without it the others
-    would take over its part, and its own effect could not be told from theirs.
+    Each look at the data spends its share of the level. A feature that changes but
+    shares much with others, given the target, is only remembered as `entangled`:
+    without it the others would take over its part, and its own effect could not be told
+    from theirs.
 
     Args:
         state: The state before the stage.
@@ -190,8 +190,8 @@ def find_and_set_aside_unstable_features(
     looks, places = state.looks, after.places
     if len(places.rows) > 1:
         looks = looks + 1
-        share = level * 6 / (math.pi * float(looks)) ** 2
-        noise = (float(state.noise[0]) or 1.0) if is_value else 0.0
+        share = level * compute_share_of_look(int(looks))
+        noise = _compute_unexplained_fraction(state, after) if is_value else 0.0
         known = protected | unstable | entangled
         found, shared = find_unstable_features(after, known, share, noise)
         unstable, entangled = unstable | found, entangled | shared
@@ -205,6 +205,12 @@ def find_and_set_aside_unstable_features(
             else remove_features_from_stable_model(state, new)
         )
     return state
+
+
+def _compute_unexplained_fraction(state: ColumnsState, after: ColumnsState) -> float:
+    """Return the noise of a regression over the variance of its target."""
+    variance = center_moments(after)[-1, -1] / after.places.rows.sum()
+    return float(state.noise[0] / variance.clamp(min=1e-12)) or 1.0
 
 
 def remove_features_from_stable_model(state: ColumnsState, new: Tensor) -> ColumnsState:

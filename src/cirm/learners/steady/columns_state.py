@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from cirm.learners.steady.columns_basis import FeatureBasis
-from cirm.learners.steady.columns_curves import FeatureCurves
 from cirm.learners.steady.columns_effects import EffectContrasts
 from cirm.learners.steady.columns_glm import CoefficientPosterior
 
@@ -25,16 +24,17 @@ class EnvironmentSummaries(NamedTuple):
         inputs: Mean of the basis functions, [e, p].
         targets: Class frequencies or mean target, [e, c].
         contrasts: What features say about the targets, [e, d, k] each.
-        alignment: For many classes, how far units speak for each if true, [e, d, k];
-            in a regression the effect of scores along their curves.
+        alignment: For many classes, how far units speak for each if true, [e, d, k].
         alignment_variance: Its sampling variance, [e, d, k].
-        clusters: The effect of the score of each cluster of units and its variance, at
-            the first feature, [e, d, 2]; [e, 0, 2] in states of earlier revisions.
+        cluster_effects: The effect of the score of each cluster of units and its
+            variance, at the first feature, [e, d, 2]; [e, 0, 2] in states of earlier
+            revisions.
         coefficients: What the score of each unit adds to the target of a regression,
             given the others, and its variance, [e, d, 2]; [e, 0, 2] in states of
             earlier revisions.
-        scores: The same as `contrasts` of the score of each unit, at its first feature,
-            [e, d, 4]; [e, 0, 4] for many classes and in states of earlier revisions.
+        score_effects: The same as `contrasts` of the score of each unit, at its first
+            feature, and in a regression of the target's ranks, [e, d, 4]; [e, 0, 4] for
+            many classes and in states of earlier revisions.
     """
 
     rows: Tensor
@@ -43,9 +43,9 @@ class EnvironmentSummaries(NamedTuple):
     contrasts: EffectContrasts
     alignment: Tensor
     alignment_variance: Tensor
-    clusters: Tensor
+    cluster_effects: Tensor
     coefficients: Tensor
-    scores: Tensor
+    score_effects: Tensor
 
 
 class ModelsWithoutUnit(NamedTuple):
@@ -135,8 +135,6 @@ class ColumnsState(NamedTuple):
             states of earlier revisions.
         simple: Which features need no adjustment for others, [d]; empty in states of
             earlier revisions.
-        curves: How scores follow the target of a regression; empty for classes and in
-            states of earlier revisions.
         weights: Weights of features and hinges in the scores of units, and of clusters,
             [2, d (1 + hinges)]; empty in states of earlier revisions.
         needed: Which features represent their units, [d].
@@ -161,7 +159,6 @@ class ColumnsState(NamedTuple):
     unit: Tensor
     cluster: Tensor
     simple: Tensor
-    curves: FeatureCurves
     weights: Tensor
     needed: Tensor
     unstable: Tensor
@@ -216,7 +213,6 @@ def create_empty_state(
         unit=create_integer_zeros(d),
         cluster=create_integer_zeros(d),
         simple=create_integer_zeros(d).bool(),
-        curves=FeatureCurves(zeros(0), zeros(d, 0)),
         weights=zeros(2, d * (1 + hinges)),
         needed=create_integer_zeros(d).bool(),
         unstable=create_integer_zeros(d).bool(),
@@ -237,9 +233,9 @@ def create_empty_state(
             contrasts=EffectContrasts(*([zeros(0, d, k)] * 4)),
             alignment=zeros(0, d, k),
             alignment_variance=zeros(0, d, k),
-            clusters=zeros(0, d, 2),
+            cluster_effects=zeros(0, d, 2),
             coefficients=zeros(0, d, 2),
-            scores=zeros(0, d if k == 1 else 0, 4),
+            score_effects=zeros(0, d if k == 1 else 0, 4),
         ),
         arrivals=ArrivalScores(
             losses=zeros(0, 4),

@@ -103,14 +103,12 @@ class Steady(Learner[Any]):
     min_steps = 0  # training stops early by held-out rows
     adapts = True
     revision = 11
-    table_revision = 3
+    table_revision = 4
     added_later = (
         "state.cluster",
         "state.simple",
-        "state.places.clusters",
+        "state.places.cluster_effects",
         "state.places.coefficients",
-        "state.curves.cuts",
-        "state.curves.values",
         "state.unexplained",
         "state.inputs.shift",
         "state.inputs.factor",
@@ -120,9 +118,15 @@ class Steady(Learner[Any]):
         "state.width",
         "state.views.erased",
         "state.weights",
-        "state.places.scores",
+        "state.places.score_effects",
         "state.arrivals.slopes",
         "state.arrivals.slope_variances",
+    )
+    removed_later = (
+        "state.curves.cuts",
+        "state.curves.values",
+        "state.places.clusters",
+        "state.places.scores",
     )
 
     @property
