@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from cirm.learners.steady import columns_search
+from cirm.learners.steady.columns_changes import compute_share_of_look
 from cirm.learners.steady.columns_frequencies import estimate_intercept_shifts
 from cirm.learners.steady.columns_learn import (
     create_state_from_first_environment,
@@ -53,7 +54,7 @@ def test_the_mean_output_stays_when_a_feature_is_removed(two_places):
     assert not torch.equal(after.stable.mean, state.stable.mean)
 
 
-def test_all_looks_together_spend_no_more_than_the_level(two_places, monkeypatch):
+def test_each_look_spends_its_share_of_the_level(two_places, monkeypatch):
     spent = []
 
     def record_level(state, known, level, noise):
@@ -69,9 +70,8 @@ def test_all_looks_together_spend_no_more_than_the_level(two_places, monkeypatch
         state = find_and_set_aside_unstable_features(
             state, [summary], 0.05, none, none, False
         )
-    by_look = sorted(set(spent), reverse=True)
-    assert by_look[0] == pytest.approx(0.05 * 6 / math.pi**2)
-    assert 0.04 < sum(by_look) < 0.05
+    shares = [0.05 * compute_share_of_look(look) for look in range(1, 41)]
+    assert spent == pytest.approx(shares)
 
 
 def test_shifts_that_are_no_larger_than_their_noise_leave_the_usual_spread(two_places):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cirm.learners.steady.columns_effects import (
+    DIFFERENT,
     LEAST_ALIGNMENT,
     LEAST_EFFECT,
     LEAST_VALUE_EFFECT,
@@ -180,8 +181,9 @@ def _find_changed_effects(
 ) -> Tensor:
     """Return which effects [d, 1] change more than is usual, and enough to matter.
 
-    If the target of a regression has more noise, all effects on columns shrink. What
-    the columns add to the target stays; so this must change, too.
+    If the target of a regression has more noise, all effects on columns shrink, but not
+    what the columns add to the target. So these coefficients must change, too: clearly
+    if all effects change alike, and otherwise more likely than not.
 
     Args:
         effects: Effects [e, d, 1] and their variances.
@@ -195,12 +197,20 @@ def _find_changed_effects(
     summary = combine_effects(*effects)
     least = LEAST_VALUE_EFFECT / noise**0.5 if noise > 0 else LEAST_EFFECT
     shares = _divide_significance_level(summary, tested, level, least)
-    found = compute_p_values_given_usual_spread(*effects, peers, unit) < shares
-    found &= summary.mean.square() + summary.spread.square() > least**2
-    if noise > 0 and coefficients is not None and coefficients.shape[1]:
-        back = combine_effects(coefficients[:, :, :1], coefficients[:, :, 1:])
-        found &= back.compute_spread_or_drift_p_value() < CONFIRMED
-    return found
+    is_large = summary.mean.square() + summary.spread.square() > least**2
+
+    def find_changes(peers: Tensor) -> Tensor:
+        p_values = compute_p_values_given_usual_spread(*effects, peers, unit)
+        return is_large & (p_values < shares)
+
+    found = find_changes(peers)
+    if noise == 0 or coefficients is None or not coefficients.shape[1]:
+        return found
+    back = combine_effects(coefficients[:, :, :1], coefficients[:, :, 1:])
+    p_values = back.compute_spread_or_drift_p_value()
+    alike = find_changes(torch.zeros_like(peers))
+    is_clear = p_values < DIFFERENT / max(1, int(alike.sum()))
+    return (found & (p_values < CONFIRMED)) | (alike & is_clear)
 
 
 def compute_p_values_given_usual_spread(
