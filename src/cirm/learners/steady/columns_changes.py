@@ -74,7 +74,7 @@ def find_unstable_features(
     units = len(state.unit[alone].unique())
     clusters = len(state.cluster[together].unique()) if bool(together.any()) else 0
     part = MOST_OF_LEVEL * level / max(1, units + clusters)
-    found = _find_changed_units(state, alone, units * part, noise)
+    found = _find_changed_units(state, alone, units * part, noise, is_unrelated=True)
     if clusters:
         found = found | _find_changed_clusters(state, together, clusters * part, noise)
     every = _find_changed_units(state, tested, (1 - MOST_OF_LEVEL) * level, noise)
@@ -110,7 +110,11 @@ def _find_unrelated_clusters(state: ColumnsState, tested: Tensor) -> Tensor:
 
 
 def _find_changed_units(
-    state: ColumnsState, tested: Tensor, level: float, noise: float
+    state: ColumnsState,
+    tested: Tensor,
+    level: float,
+    noise: float,
+    is_unrelated: bool = False,
 ) -> Tensor:
     """Return which features [d] are of units that change enough to matter.
 
@@ -122,6 +126,7 @@ def _find_changed_units(
         tested: Which features are tested, [d].
         level: Probability of any false alarm.
         noise: Unexplained fraction of the target of a regression; 0 for classes.
+        is_unrelated: Whether they are unrelated to all others given the target.
     """
     places = state.places
     leaders = torch.zeros_like(tested)
@@ -137,7 +142,14 @@ def _find_changed_units(
             effects, tested = _get_score_effects(state), leaders
         peers = state.needed & ~state.unstable
         found = _find_changed_effects(
-            effects, tested, peers, state.unit, level, noise, places.coefficients
+            effects,
+            tested,
+            peers,
+            state.unit,
+            level,
+            noise,
+            places.coefficients,
+            is_unrelated,
         )
     return torch.isin(state.unit, state.unit[found.any(1)])
 
@@ -178,12 +190,14 @@ def _find_changed_effects(
     level: float,
     noise: float,
     coefficients: Tensor | None = None,
+    is_unrelated: bool = False,
 ) -> Tensor:
     """Return which effects [d, 1] change more than is usual, and enough to matter.
 
-    If the target of a regression has more noise, all effects on columns shrink, but not
-    what the columns add to the target. So these coefficients must change, too: clearly
-    if all effects change alike, and otherwise more likely than not.
+    If the target of a regression has more noise, the effects of its causes shrink, but
+    not what they add to the target. So these coefficients must change, too: clearly if
+    all effects change alike, and otherwise more likely than not. What marks the target
+    does not depend on its noise.
 
     Args:
         effects: Effects [e, d, 1] and their variances.
@@ -193,6 +207,7 @@ def _find_changed_effects(
         level: Probability of any false alarm.
         noise: Unexplained fraction of the target of a regression; 0 for classes.
         coefficients: Coefficients of a regression and their variances, [e, d, 2].
+        is_unrelated: Whether they are unrelated to all others given the target.
     """
     summary = combine_effects(*effects)
     least = LEAST_VALUE_EFFECT / noise**0.5 if noise > 0 else LEAST_EFFECT
@@ -209,8 +224,23 @@ def _find_changed_effects(
     back = combine_effects(coefficients[:, :, :1], coefficients[:, :, 1:])
     p_values = back.compute_spread_or_drift_p_value()
     alike = find_changes(torch.zeros_like(peers))
+    if is_unrelated:
+        return alike & ((p_values < CONFIRMED) | _find_marks(summary.common, noise))
     is_clear = p_values < DIFFERENT / max(1, int(alike.sum()))
     return (found & (p_values < CONFIRMED)) | (alike & is_clear)
+
+
+def _find_marks(effects: Tensor, noise: float) -> Tensor:
+    """Return which features that are unrelated to others cannot be causes, [d, 1].
+
+    A feature whose squared correlation with the target is r has the effect
+    r^0.5 / (1 - r). If it and the others, which explain s, were causes, they would
+    explain r s / ((1 - r) (1 - s)) of it given the target: more than they do.
+    """
+    squares = effects.square().clamp(min=1e-9)
+    own = ((1 + 4 * squares).sqrt() - 1).square() / (4 * squares)
+    rest = (1 - noise - own).clamp(min=0)
+    return own * rest / ((1 - own) * (1 - rest)) > 2 * RELATED
 
 
 def compute_p_values_given_usual_spread(
