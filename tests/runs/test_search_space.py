@@ -1,10 +1,12 @@
 import math
+from dataclasses import dataclass
 
 import pytest
 import torch
 
 from cirm.environments import Environment, Task
 from cirm.learners import CONTINUAL, LEARNERS, create, get_learner_class
+from cirm.learners.base import Learner, PointState
 from cirm.runs.search_space import (
     SearchChoices,
     SearchRange,
@@ -111,3 +113,19 @@ def test_a_learner_without_a_network_on_tables_has_another_space_there():
     for features in ((2, 28, 28), (1280,), ()):
         assert "dropout" in parse_search_space("steady", (), features)
     assert "dropout" in parse_search_space("erm", (), (12,))
+
+
+@dataclass(frozen=True)
+class Mine(Learner[PointState]):
+    """A learner of another package, with ranges of its own."""
+
+    weight: float = 0.5
+    search_space = "rate=1e-4..1e-2:log,weight=0.1..0.9"
+
+
+def test_a_learner_of_your_own_brings_its_ranges():
+    assert format_search_space(parse_search_space(Mine)) == {
+        "rate": "0.0001..0.01:log",
+        "weight": "0.1..0.9",
+    }
+    assert list(parse_search_space(Mine, ["weight=0|1"])) == ["weight"]

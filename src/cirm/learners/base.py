@@ -96,6 +96,8 @@ class Learner(Generic[State]):
         tasks: The kinds of task that it can learn.
         weighs_examples: Whether it honours the weights of examples, as a learner does
             that keeps no examples and averages by `batch.share`.
+        search_space: Values that `cirm select` tries, as its option --space takes them;
+            empty for the usual ranges.
 
     Example:
         >>> from cirm.learners import train_on_tiny_data
@@ -128,6 +130,7 @@ class Learner(Generic[State]):
     adapts: ClassVar[bool] = False
     tasks: ClassVar[tuple[str, ...]] = ("classification", "regression")
     weighs_examples: ClassVar[bool] = False
+    search_space: ClassVar[str] = ""
     compute_loss: ClassVar[Callable[..., Terms]]
 
     def init(self, randomness: Randomness) -> State:

@@ -12,7 +12,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cirm.learners import check_setting_names, get_learner_key, list_learner_settings
+from cirm.learners import (
+    check_setting_names,
+    get_learner_class,
+    get_learner_key,
+    list_learner_settings,
+)
 from cirm.randomness import Randomness
 from cirm.settings import parse_setting_value
 
@@ -77,7 +82,7 @@ SPACES = {
     "drig": "gamma=0.1..100:log",
     **{key: f"{NETWORK},{own}" for key, own in OWN.items()},
 }
-"""Spaces of some learners, instead of the common one."""
+"""Spaces of built-in learners; others set `search_space`, or get the common one."""
 
 TABLE_SPACES = {"steady": "trust=invariant|interval|average,level=0.01..0.2:log"}
 """Spaces for tables of few features, where a learner then trains no network."""
@@ -139,7 +144,8 @@ def parse_search_space(
     if not assignments:
         key = get_learner_key(learner).removeprefix("c-")
         common = ",".join(f"{n}={t}" for n, t in COMMON.items() if n in kinds)
-        text = SPACES.get(key, common)
+        own = get_learner_class(learner).search_space
+        text = own or SPACES.get(key, common)
         if len(features) == 1 and features[0] <= MOST_TABLE_FEATURES:
             text = TABLE_SPACES.get(key, text)
         assignments = SEPARATOR.split(text)

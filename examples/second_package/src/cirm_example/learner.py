@@ -19,6 +19,8 @@ class WorstCase(Learner[PointState]):
 
     weight: float = 0.5
 
+    search_space = "rate=1e-4..1e-2:log,weight=0.1..0.9"  # what `cirm select` tries
+
     def __post_init__(self) -> None:
         self.check_setting("weight", 0 <= self.weight <= 1, "from 0 to 1")
 
