@@ -130,6 +130,8 @@ def test_one_answer_for_all_is_a_collapse_to_constant_however_rare_the_others_ar
     assert are_predictions_constant(TWO, look([1] * 100, rare, rare)).item()
     found = [0] * 2 + [1] * 98  # two of the six rare ones
     assert not are_predictions_constant(TWO, look(found, rare, rare)).item()
+    enough = [0] * 5 + [1] * 95
+    assert are_predictions_constant(TWO, look([1] * 100, enough, rare)).item()
     too_rare = [0] * 4 + [1] * 96  # to tell
     assert not are_predictions_constant(TWO, look([1] * 100, too_rare, rare)).item()
 
