@@ -8,6 +8,7 @@ import pytest
 
 from cirm import compare, fit, save
 from cirm.model.compare import SHARES
+from cirm.model.compare_columns import compare_numeric_values
 
 TARGET = "outcome"
 
@@ -102,6 +103,15 @@ def test_the_size_of_a_shift_is_that_of_its_draws():
     assert ("age", "values") not in list_significant(
         compare(draw_table(0, 5000), spiked)
     )
+
+
+def test_values_that_are_all_above_or_below_the_others_have_a_finite_size():
+    up, down = (
+        compare_numeric_values("age", np.arange(20.0), np.arange(20.0) + shift).effect
+        for shift in (100, -100)
+    )
+    assert up == pytest.approx(-down)
+    assert 3 < up < 10
 
 
 def test_missing_values_new_categories_and_units_are_named():
