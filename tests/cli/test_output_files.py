@@ -1,6 +1,9 @@
 """No command replaces an input or another file unasked; all is written, or nothing."""
 
 import resource
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -164,6 +167,29 @@ def small_files():
 def test_a_disk_that_gets_full_changes_nothing(unchanged, small_files, words, name):
     small_files()
     unchanged(words, f"The file '{name}' cannot be written: file too large.")
+
+
+def test_a_full_temporary_folder_is_named(cirm, fitted, small_files, monkeypatch):
+    monkeypatch.setattr("cirm.data.rows.MEMORY_BYTES", 64)
+    before = read_files(fitted)
+    small_files()
+    status, _, error = cirm(*UPDATE)
+    assert status == 2
+    assert f"A temporary file in {tempfile.gettempdir()!r} cannot be written" in error
+    assert "TMPDIR" in error
+    assert read_files(fitted) == before
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device here")
+@pytest.mark.parametrize("words", [["--json"], []])
+def test_a_full_standard_output_is_one_line(fitted, words):
+    command = [sys.executable, "-m", "cirm", "inspect", "m.cirm", *words]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    lines = [line for line in done.stderr.splitlines() if "so far" not in line]
+    assert len(lines) == 1
+    assert "The standard output cannot be written: no space left" in lines[0]
 
 
 @pytest.mark.parametrize("command", [UPDATE, PREDICT])

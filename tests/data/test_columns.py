@@ -296,6 +296,29 @@ def test_names_of_a_column_with_many_are_all_known_by_digests():
     assert len(column.hashed) == len(column.categories) == 50
 
 
+FIRST, LAST = ("Anna", "Bo", "Cem", "Dee"), ("Huber", "McNeil", "O'Hara", "Wolf")
+
+
+@pytest.mark.parametrize(
+    ("column", "categories", "is_private"),
+    [
+        ("doctor", ["Huber", "Wolf"], True),
+        ("Referring_Physician", ["Huber", "Wolf"], True),
+        ("last name", ["Huber", "Wolf"], True),
+        ("x", [f"{first} {last}" for first in FIRST for last in LAST], True),
+        ("x", [f"{last}, {first}" for first in FIRST for last in LAST], True),
+        ("ward", ["Intensive Care", "General Surgery", "Outpatients"], False),
+        ("patient_type", ["Inpatient", "Outpatient"], False),
+        ("drug_name", ["Aspirin", "Ibuprofen"], False),
+        ("city", ["New York", *(f"Town{n}" for n in "abcdefghijklmnop")], False),
+    ],
+)
+def test_names_of_persons_are_known_by_digests(column, categories, is_private):
+    frame = pd.DataFrame({column: categories * 9})
+    found = TableEncoding.fit(frame).columns[0]
+    assert len(found.hashed) == (len(categories) if is_private else 0)
+
+
 def test_without_names_the_features_are_the_same():
     frame = pd.DataFrame({"a": ["never", "current", "former", None] * 10})
     named, hashed = TableEncoding.fit(frame), TableEncoding.fit(frame, names=False)

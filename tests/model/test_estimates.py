@@ -76,6 +76,14 @@ def test_third_cumulants_add_up_with_cubes_of_the_weights_of_a_mean():
     assert found.third == pytest.approx(weights**3 @ thirds, rel=1e-9, abs=0)
 
 
+def test_places_that_agree_still_have_the_least_spread_and_a_single_one_none():
+    exact = Estimate(0.8, 1e-12)
+    # Of the mean of two places and of a third one, by the same spread.
+    found = combine_estimates([exact, exact], least=0.01)
+    assert found.variance == pytest.approx(0.01**2 * (1 / 2 + 1), rel=1e-3)
+    assert combine_estimates([exact], least=0.01) == exact
+
+
 def test_spreads_of_a_new_place_have_a_half_normal_prior_whatever_their_grid():
     values, variances = np.array([0.2, 0.9, 0.4]), np.array([0.02, 0.01, 0.05])
     found = predict_quantity_at_new_place(values, variances)

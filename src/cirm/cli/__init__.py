@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
@@ -187,6 +189,8 @@ class LazyCommands(TyperGroup):
 
 EXPECTED = (ValueError, ArithmeticError, OSError, ImportError)
 """Errors that wrong input causes, with a message for the user."""
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a full disk; of all files but the standard output, messages name them."""
 
 app = typer.Typer(
     name="cirm",
@@ -249,6 +253,12 @@ def describe_error(error: BaseException) -> str:
         return error.format_message()
     if isinstance(error, MemoryError):
         return "There is not enough memory. Use fewer rows, columns or samples."
+    if isinstance(error, OSError) and error.errno in DISK_ERRORS and not error.filename:
+        return (
+            f"The standard output cannot be written: {str(error.strerror).lower()}. "
+            "Free some space, or send the output elsewhere. Files that the command "
+            "writes besides may have been written."
+        )
     return str(error)
 
 
@@ -265,4 +275,5 @@ def exit_with_error(text: str, status: ExitCode, as_json: bool) -> NoReturn:
 def print_json_error(text: str, status: int) -> None:
     """Print an error as JSON on standard output."""
     error = {"status": int(status), "message": text}
-    typer.echo(json.dumps({"error": error}, indent=2))
+    with suppress(OSError):  # it may be the standard output that has failed
+        typer.echo(json.dumps({"error": error}, indent=2))

@@ -37,7 +37,11 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
-from cirm.data.category_names import hash_category_name, may_identify_person
+from cirm.data.category_names import (
+    hash_category_name,
+    may_hold_persons,
+    may_identify_person,
+)
 from cirm.data.cell_errors import CellError, raise_for_first_bad_value
 from cirm.data.encoders import EncoderIdentity
 from cirm.data.text_columns import (
@@ -465,10 +469,14 @@ def _infer_categorical_encoding(
         return ColumnEncoding(name, "identifier")
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     frequent = sorted(ranked[:MOST_CATEGORIES], key=lambda item: item[0])
-    many = len(counts) > MOST_CATEGORIES
+    is_private_column = (
+        not names
+        or len(counts) > MOST_CATEGORIES
+        or may_hold_persons(name, [category for category, _ in frequent])
+    )
     kept: dict[str, bool] = {}  # what is stored of each category, and whether hashed
     for category, count in frequent:
-        is_private = not names or many or may_identify_person(category, count)
+        is_private = is_private_column or may_identify_person(category, count)
         kept[hash_category_name(category, name) if is_private else category] = (
             is_private
         )

@@ -64,12 +64,27 @@ class RowStore:
         start, self.count = self.count, self.count + len(inputs)
         if self._file is None and self.count > len(self._held):
             self._file = tempfile.TemporaryFile()  # noqa: SIM115  it lives on
-            self._file.write(self._held[:start].data)
+            self._write_to_file(self._held[:start])
             self._held = self._held[:0].copy()  # which releases the rest
         if self._file is not None:
-            self._file.write(inputs.data)
+            self._write_to_file(inputs)
             return
         self._held[start : self.count] = inputs
+
+    def _write_to_file(self, inputs: NDArray[Any]) -> None:
+        """Append inputs to the temporary file, and name its folder in an error."""
+        assert self._file is not None
+        try:
+            self._file.write(inputs.data)
+            self._file.flush()
+        except OSError as error:
+            with suppress(OSError):  # what is left cannot be written either
+                self._file.close()
+            raise OSError(
+                f"A temporary file in {tempfile.gettempdir()!r} cannot be written: "
+                f"{(error.strerror or str(error)).lower()}. Free some space, or name "
+                "another folder in the environment variable TMPDIR."
+            ) from error
 
     @property
     def is_lazy(self) -> bool:
@@ -83,7 +98,6 @@ class RowStore:
             if self._file is None:
                 self._rows = self._held[: self.count]
             else:
-                self._file.flush()
                 shape = (self.count, *self.shape)
                 self._rows = np.memmap(self._file, self.dtype, "r", shape=shape)
                 self._file.close()  # the map keeps what it needs of it

@@ -239,6 +239,17 @@ class Learner(Generic[State]):
             )
         return state
 
+    def check_state(self, state: State, shape: tuple[int, ...]) -> None:
+        """Check a state that was read from a file, beyond that it can predict.
+
+        Args:
+            state: The state of one replica.
+            shape: Shape of an input.
+
+        Raises:
+            ValueError: If the state cannot be one of this learner.
+        """
+
     def explain(
         self,
         state: State,

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 from torch import Tensor
+from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 
 from cirm.data.open_sources import open_sources_for_model
 from cirm.data.rows import MEMORY_BYTES, RowStore, read_rows
@@ -16,6 +17,12 @@ from cirm.model.facts import Adaptation, format_current_time
 from cirm.model.model import ADAPTIVE_LEARNER, Model
 from cirm.model.warnings import check_inputs_of_environment
 from cirm.randomness import Randomness
+
+UNSOLVABLE = (
+    "the equations of the learner have no solution. Check the rows for extreme values; "
+    "if there are none, the model file may be damaged: restore it from a backup, or "
+    "fit the model again."
+)
 
 
 def adapt(
@@ -107,7 +114,11 @@ def adapt(
 def adapt_to_inputs(model: Model, inputs: Tensor) -> Model:
     """Return a model whose learner has adapted to inputs [n, *shape]."""
     inputs = _sort_inputs_by_value(inputs)[None].to(model.learner.descent.device)
-    return replace(model, state=model.learner.adapt(model.state, inputs))
+    try:
+        state = model.learner.adapt(model.state, inputs)
+    except LinAlgError as error:
+        raise ValueError(f"adapting: {UNSOLVABLE}") from error
+    return replace(model, state=state)
 
 
 def undo_adaptation(model: Model) -> Model:

@@ -40,6 +40,11 @@ Measured = Mapping[str, Mapping[str, float]]
 LEVEL = 0.042
 WEIGHTS = {"probability": 3.0, "roc_auc": 1.0, "accuracy": 0.25}
 OTHER_WEIGHT = 0.1  # of calibration, and of the recalls of all classes together
+# Standard deviation of the accuracy between places that the tests assume at least after
+# several arrivals: no two places are quite alike, and few arrivals do not show by how
+# much. With 0.01, false alarms are at most 5 % where places differ by so much, and at
+# most 10 % of falls by five points are missed; with 0.013 more are (docs/warnings.md).
+LEAST_SPREAD = 0.01
 MOST_P_VALUE = 0.95  # so that a score that is much better hides none that is worse
 FEWEST_OF_CLASS = 10  # rows of a class whose recall is compared
 TITLES = {
@@ -163,13 +168,13 @@ def compare_scores(
     if known := [one["calibration"] for one in past if "calibration" in one]:
         found.append(_compare_calibration_errors(here["calibration"], known))
     if "ranking" in here and any("ranking" in one for one in past):
-        new, old = _estimate_and_predict_score(here, past, "ranking")
+        new, old = _estimate_and_predict_score(here, past, "ranking", True)
         found.append(_compare_score_estimates("roc_auc", "", new, old, 1.0))
     return _adjust_p_values([*found, *_compare_recalls(here, past)])
 
 
 def _estimate_and_predict_score(
-    here: Measured, past: Sequence[Measured], name: str
+    here: Measured, past: Sequence[Measured], name: str, is_class_score: bool = False
 ) -> tuple[Estimate, Estimate]:
     """Return an estimate here, and what the others predict for it."""
     olds = [
@@ -178,7 +183,21 @@ def _estimate_and_predict_score(
         if name in one
     ]
     new = Estimate(here[name]["value"], here[name]["variance"])
-    return new, combine_estimates(olds)
+    least = _compute_least_spread(olds, past) if is_class_score else 0.0
+    return new, combine_estimates(olds, least)
+
+
+def _compute_least_spread(olds: Sequence[Estimate], past: Sequence[Measured]) -> float:
+    """Return the least spread of a score that is measured on the rows of the accuracy.
+
+    In units of their sampling errors, scores of the same rows differ about as much.
+    """
+    known = [one for one in past if "correct" in one or "accuracy" in one]
+    if not known:
+        return LEAST_SPREAD
+    accuracy = np.median([_estimate_accuracy(one).variance for one in known])
+    ratio = np.median([old.variance for old in olds]) / accuracy
+    return LEAST_SPREAD * math.sqrt(float(ratio))
 
 
 def _compare_root_mean_squared_errors(new: Estimate, old: Estimate) -> ScoreComparison:
@@ -258,7 +277,7 @@ def _compare_accuracies(
     else:
         return []
     found = _compare_score_estimates(
-        "accuracy", "", new, combine_estimates(olds), 100.0
+        "accuracy", "", new, combine_estimates(olds, LEAST_SPREAD), 100.0
     )
     if abs(new.value - plain.value) < 0.0005:
         return [found]
@@ -318,9 +337,8 @@ def _compare_true_class_probabilities(
         )
         for one in (here, *past)
     )
-    return [
-        _compare_score_estimates("probability", "", new, combine_estimates(olds), 100.0)
-    ]
+    old = combine_estimates(olds, _compute_least_spread(olds, past))
+    return [_compare_score_estimates("probability", "", new, old, 100.0)]
 
 
 def _compare_recalls(here: Measured, past: Sequence[Measured]) -> list[ScoreComparison]:
@@ -333,7 +351,7 @@ def _compare_recalls(here: Measured, past: Sequence[Measured]) -> list[ScoreComp
         ]
         if rows >= FEWEST_OF_CLASS and olds:
             new = estimate_proportion(here["correct"][name], rows)
-            old = combine_estimates(olds)
+            old = combine_estimates(olds, LEAST_SPREAD)
             found.append(_compare_score_estimates("recall", name, new, old, 100.0))
     return found
 

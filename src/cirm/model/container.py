@@ -22,6 +22,7 @@ MOST_BYTES = 2**32  # no honest file is larger
 MOST_HEADER = 2**26  # nor has a longer header
 DIGEST_TENSOR = "description"  # tensor that holds the digest of the description
 EARLIER = "earlier."  # and a number: tensor that holds the file of an earlier version
+MOST_VALUE = 1e37  # of a number in a tensor; single precision ends at 3e38
 KEY_DIGITS = 8  # of a version's digest; two of 100 agree once in a million models
 RENAMED_FIELDS = {
     "when": "time",

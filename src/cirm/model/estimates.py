@@ -195,12 +195,16 @@ def estimate_proportion(correct: float, rows: float) -> Estimate:
     return Estimate(correct / rows, smooth * (1 - smooth) / (rows + 2))
 
 
-def combine_estimates(estimates: Sequence[Estimate]) -> Estimate:
+def combine_estimates(estimates: Sequence[Estimate], least: float = 0.0) -> Estimate:
     """Return what the estimates of several environments predict for a new one.
 
-    The prior of the spread between environments is a half Cauchy distribution: it
-    expects them to differ less than their sampling errors, but gives way as soon as
-    they do differ more.
+    The prior of the spread between environments, beyond the least one, is a half Cauchy
+    distribution: it expects them to differ less than their sampling errors, but gives
+    way as soon as they do differ more.
+
+    Args:
+        estimates: The estimate of each environment.
+        least: The least standard deviation between environments, if there are several.
     """
     if len(estimates) == 1:
         return estimates[0]
@@ -209,13 +213,14 @@ def combine_estimates(estimates: Sequence[Estimate]) -> Estimate:
         for name in ("value", "variance", "third")
     )
     scale = USUAL_SPREAD * math.sqrt(float(np.median(variances)) + 1e-24)
-    spreads = scale * SPREADS
+    beyond = scale * SPREADS
+    spreads = np.hypot(beyond, least)
     precisions = 1 / (variances[:, None] + 1e-24 + spreads**2)
     total = precisions.sum(0)
     means = (precisions * values[:, None]).sum(0) / total
     squares = (precisions * (values[:, None] - means) ** 2).sum(0)
     logs = 0.5 * (np.log(precisions).sum(0) - np.log(total) - squares)
-    logs += np.log(np.gradient(spreads)) - np.log1p(SPREADS**2)
+    logs += np.log(np.gradient(beyond)) - np.log1p(SPREADS**2)
     weights = np.exp(logs - logs.max())
     weights /= weights.sum()
     ahead = 1 / total + spreads**2

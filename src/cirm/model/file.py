@@ -41,6 +41,7 @@ from cirm.model.container import (
     EARLIER,
     FORMAT,
     MOST_HEADER,
+    MOST_VALUE,
     REMEDY,
     VERSION,
     check_description_digest,
@@ -118,12 +119,11 @@ def encode_model_file(model: Model, key: bytes = b"") -> bytes:
     from cirm.model.description import parse_description
 
     get_state_type(model.learner)  # without it, the file could not be read
-    if _has_state_with_nan(
-        model
-    ):  # `load` would refuse it, and the last good file would be gone
+    # `load` would refuse such a file, and the last good one would be gone.
+    if _has_state_with_nan(model) or _has_state_with_huge_value(model):
         raise ValueError(
             "The model cannot be saved, because some of its parameters are NaN or "
-            "infinite. Check the data of the last training for very large values, or "
+            "too large. Check the data of the last training for very large values, or "
             "fit with a smaller learning rate (`cirm fit --set rate=...`)."
         )
     data = _convert_model_to_dict(model)
@@ -340,17 +340,32 @@ def _has_state_with_nan(model: Model) -> bool:
     return any(tensor.isnan().any() for tensor in list_state_tensors(model.state))
 
 
+def _has_state_with_huge_value(model: Model) -> bool:
+    """Return whether a finite number is too large; infinite ones may mean unknown."""
+    return any(
+        bool(((tensor.abs() > MOST_VALUE) & tensor.isfinite()).any())
+        for tensor in list_state_tensors(model.state)
+        if tensor.is_floating_point()
+    )
+
+
 def _check_model_can_predict(model: Model) -> None:
     """Raise an error unless the model has numbers, and can make one prediction."""
     if _has_state_with_nan(model):
         raise ValueError(
             f"the file is damaged: its tensors contain NaN values. {REMEDY}"
         )
+    if _has_state_with_huge_value(model):
+        raise ValueError(
+            f"the file is damaged: its tensors contain values beyond {MOST_VALUE:g}. "
+            f"{REMEDY}"
+        )
     inputs = torch.zeros(1, 1, *model.schema.treatment.shape)
     try:
         with torch.no_grad():
             prediction = model.learner.predict(model.state, inputs)
-    except (RuntimeError, TypeError, IndexError) as error:
+        model.learner.check_state(model.state, model.schema.treatment.shape)
+    except (RuntimeError, TypeError, IndexError, ValueError) as error:
         raise ValueError(
             "the file is damaged: its tensors do not match its description of "
             f"the model ({summarise_error(error)}). {REMEDY}"

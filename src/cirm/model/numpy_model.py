@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from cirm.model.container import (
     DIGEST_TENSOR,
     EARLIER,
+    MOST_VALUE,
     check_description_digest,
     parse_file_description,
     read_and_check_description,
@@ -84,11 +85,16 @@ def _build_numpy_model(content: bytes, text: str, version: int) -> NumpyModel | 
         if name.startswith("state.")
     }
     floats = [array for array in state.values() if array.dtype.kind == "f"]
-    if any(np.isnan(array).any() for array in floats):
+    if any(_has_unusable_value(array) for array in floats):
         return None
     predictor = build_numpy_predictor(data.plan, state)
     facts = {name: value for name, value in vars(data).items() if name != "cirm"}
     return NumpyModel(predictor=predictor, **facts) if predictor else None
+
+
+def _has_unusable_value(array: NDArray[np.float64]) -> bool:
+    """Return whether a number is NaN, or finite and too large."""
+    return bool((~(np.abs(array) <= MOST_VALUE) & ~np.isinf(array)).any())
 
 
 def _can_model_predict(model: NumpyModel) -> bool:

@@ -181,7 +181,7 @@ def _build_expected_scores_section(content: Content) -> Section:
             score = next(value for key, value in entry.items() if key not in others)
             count, number = f"{entry['rows']:,}", format_score(score)
             rows.append([entry["environment"], words[kind], count, number])
-    names = ("place", "measured", "rows", "score")
+    names = ("place", "measured", "rows", HEADINGS[_get_main_metric(content)])
     return Section(
         "Scores at the places that the model learned from",
         [

@@ -13,6 +13,7 @@ Tables are searched by column, images and embeddings by direction; see
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, Self
@@ -191,6 +192,19 @@ class Steady(Learner[Any]):
             [f"column {j + 1}" for j in row.nonzero()[:, 0].tolist()]
             for row in state.unstable & state.needed
         ]
+
+    def check_state(self, state: Any, shape: tuple[int, ...]) -> None:  # noqa: ANN401
+        """Raise an error if a state from a file is none of this learner."""
+        from cirm.learners.steady import state_check
+        from cirm.memory import select_replica
+
+        if self.view == "directions":
+            state_check.check_directions_state(state, shape, self.classes)
+        else:
+            own, features = select_replica(state, 0), math.prod(shape)
+            state_check.check_columns_state(
+                own, features, self.classes, self.added_later
+            )
 
     def score_on_past_environments(self, before: Any, after: Any) -> dict[str, float]:  # noqa: ANN401
         """Score a later state on the moments of the rows seen before, of columns."""

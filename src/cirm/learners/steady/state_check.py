@@ -1,0 +1,106 @@
+"""Checks of a state that was read from a file: do its tensors fit together?
+
+A file may come from anywhere, and a learner assumes that its state is one of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cirm.learners.steady.columns_state import ColumnsState, create_empty_state
+from cirm.learners.steady.directions_state import (
+    MOST_FEATURES,
+    MOST_PLACES,
+    DirectionsState,
+    allocate_state_tensors,
+    create_state_before_data,
+)
+
+
+def check_columns_state(
+    state: ColumnsState, features: int, classes: int, added_later: Collection[str]
+) -> None:
+    """Raise an error unless a state of the columns engine is consistent.
+
+    Args:
+        state: The state of one replica.
+        features: Number of input features.
+        classes: Number of classes; 0 for regression.
+        added_later: Paths of tensors that are empty in states of earlier revisions.
+    """
+    hinges, pairs, kept = map(
+        len, (state.basis.knots, state.basis.pairs, state.without.unit)
+    )
+    p = features * (1 + hinges) + pairs + 1
+    outputs, targets = 1 if classes <= 2 else classes, max(1, classes)
+    wanted = create_empty_state(features, p, outputs, targets, kept, hinges, pairs)
+    sizes = {"places": len(state.places.rows), "arrivals": len(state.arrivals.losses)}
+    bins = len(state.curves.cuts) + bool(len(state.curves.cuts))
+    own = {"curves.cuts": state.curves.cuts.shape, "curves.values": (features, bins)}
+    is_earlier = not state.weights.numel()
+    for name, tensor in _list_tensors(state).items():
+        expected = _list_tensors(wanted)[name]
+        shape = tuple(own.get(name, expected.shape))
+        if (group := name.partition(".")[0]) in sizes:
+            shape = (sizes[group], *shape[1:])
+        is_absent = is_earlier and f"state.{name}" in added_later
+        is_absent |= name in ("arrivals.slopes", "arrivals.slope_variances")
+        if not (is_absent and len(tensor) < max(shape[0], 1)):
+            _check_tensor(name, tensor, shape, expected.dtype)
+    numbers = (state.unit, state.cluster, state.basis.pairs, state.without.unit)
+    if any(bool(((part < 0) | (part >= features)).any()) for part in numbers):
+        raise ValueError(f"a tensor names a feature beyond the {features} that exist")
+    for model in (state.whole, state.stable):
+        if bool(torch.linalg.cholesky_ex(model.precision).info.any()):
+            raise ValueError("a precision matrix is not positive definite")
+    if bool((state.places.rows < 1).any()) or bool((state.ridge <= 0).any()):
+        raise ValueError("a number of rows or a precision is not positive")
+
+
+def check_directions_state(
+    state: DirectionsState, shape: tuple[int, ...], classes: int
+) -> None:
+    """Raise an error unless a state of the directions engine is consistent.
+
+    Args:
+        state: The state, with its replica axis.
+        shape: Shape of an input.
+        classes: Number of classes; 0 for regression.
+    """
+    wanted = create_state_before_data(state.members)
+    if classes:
+        wanted = allocate_state_tensors(wanted, shape, classes)
+    expected = _list_tensors(wanted)
+    for name, tensor in _list_tensors(state).items():
+        own = tuple(expected[name].shape)
+        if name == "adaptation.draws" and tensor.ndim > 1:
+            own = (own[0], tensor.shape[1], *own[2:])
+        _check_tensor(name, tensor, own, expected[name].dtype)
+    for count, most in ((state.found, MOST_FEATURES), (state.places, MOST_PLACES)):
+        if bool(((count < 0) | (count > most)).any()):
+            raise ValueError(f"a tensor counts more than {most} features or places")
+
+
+def _check_tensor(
+    name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    if tensor.dtype != dtype or tuple(tensor.shape) != shape:
+        raise ValueError(
+            f"{name} has the type {tensor.dtype} and the shape {list(tensor.shape)} "
+            f"instead of {dtype} and {list(shape)}"
+        )
+
+
+def _list_tensors(part: Any, path: str = "") -> dict[str, Tensor]:  # noqa: ANN401  nested tuples of tensors
+    """Return the tensors of nested named tuples by path, as basis.centre."""
+    if isinstance(part, Tensor):
+        return {path.removesuffix("."): part}
+    return {
+        name: tensor
+        for field, own in part._asdict().items()
+        for name, tensor in _list_tensors(own, f"{path}{field}.").items()
+    }

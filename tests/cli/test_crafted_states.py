@@ -1,0 +1,124 @@
+"""Tensors of the default learner's state, replaced in turn, are read or refused."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as dump_tensors
+
+from cirm import fit, load, update
+from cirm.model.file import encode_model_file
+from cirm.model.signature import add_digest_and_signature
+
+STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
+
+
+def make_table(seed, is_value=False):
+    rng = np.random.default_rng(seed)
+    ill = rng.random(60) < 0.5
+    frame = pd.DataFrame(
+        {
+            "age": (rng.normal(50, 9, 60) + 9 * ill).round(1),
+            "sex": rng.choice(["f", "m"], 60),
+            "scanner": np.where(ill ^ (rng.random(60) < 0.1 + 0.8 * seed), "a", "b"),
+        }
+    )
+    target = rng.normal(size=60) + ill if is_value else np.where(ill, "yes", "no")
+    return frame.assign(ill=target)
+
+
+def make_columns_model(is_value=False):
+    model = fit(make_table(0, is_value), "ill")
+    return update(model, make_table(1, is_value))
+
+
+def make_directions_model():
+    settings = {"view": "directions", "members": 2, "epochs": 2}
+    return fit(make_table(0), "ill", settings=settings)
+
+
+def replace_tensors(content, path):
+    """Yield the content of a file with each tensor of the state replaced in turn."""
+    path.write_bytes(content)
+    with safe_open(path, "pt") as file:
+        metadata = {**file.metadata(), "sha256": "0" * 64}
+    tensors = load_tensors(content)
+    for name, tensor in tensors.items():
+        if not name.startswith("state."):
+            continue
+        large = 1e150 if tensor.dtype == torch.float64 else 1e30
+        others = [torch.zeros_like(tensor), tensor[:, :0] if tensor.ndim > 1 else 0]
+        if tensor.dtype != torch.bool:
+            others.append(torch.full_like(tensor, -1))
+            whole = 2**40 if not tensor.is_floating_point() else large
+            others.append(torch.full_like(tensor, whole))
+        if tensor.is_floating_point():
+            others.append(tensor * torch.nan)
+        for other in others:
+            if isinstance(other, torch.Tensor):
+                parts = {**tensors, name: other.contiguous()}
+                yield (
+                    name,
+                    add_digest_and_signature(dump_tensors(parts, metadata)),
+                )
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    "make",
+    [make_columns_model, lambda: make_columns_model(True), make_directions_model],
+    ids=["classes", "regression", "directions"],
+)
+def test_no_tensor_of_a_state_can_cause_a_traceback(cirm, monkeypatch, tmp_path, make):
+    monkeypatch.chdir(tmp_path)
+    model = make()
+    new = make_table(2, not model.task.classes)
+    new.to_csv("new.csv", index=False)
+    written = ("--out", "out.cirm", "--overwrite")
+    commands = {
+        "predict": ("new.csv", "--model", "m.cirm"),
+        "inspect": ("m.cirm",),
+        "evaluate": ("new.csv", "--model", "m.cirm"),
+        "adapt": ("new.csv", "--model", "m.cirm", *written),
+        "update": ("new.csv", "--model", "m.cirm", *written),
+    }
+    refused = 0
+    for name, content in replace_tensors(encode_model_file(model), Path("m.cirm")):
+        Path("m.cirm").write_bytes(content)
+        for command, words in commands.items():  # each reads more of the state
+            status, out, error = cirm(command, *words)
+            assert status in (0, 2), (name, command, error)
+            assert not STEERING.search(out + error), (name, command)
+            if status == 2:
+                assert error.startswith("cirm: ")
+                assert error.count("\n") == 1, (name, command, error)
+            if command == "predict" and status == 0:
+                score = "probability" if model.task.classes else "prediction"
+                frame = pd.read_csv("new.csv")
+                lines = [line.split(",") for line in out.splitlines()]
+                values = [float(row[lines[0].index(score)]) for row in lines[1:]]
+                assert len(values) == len(frame)
+                assert np.isfinite(values).all(), name
+            if status == 2 and command == "predict":
+                refused += 1
+                break
+    assert refused > 20
+
+
+def test_a_state_that_does_not_fit_together_is_refused(tmp_path):
+    path = tmp_path / "m.cirm"
+    content = encode_model_file(make_columns_model())
+    for name, crafted in replace_tensors(content, path):
+        if name != "state.noise" or len(load_tensors(crafted)[name][0]):
+            continue
+        path.write_bytes(crafted)
+        with pytest.raises(ValueError, match=r"noise has the type .* instead of"):
+            load(path)
+        break
+    else:
+        pytest.fail("no state without noise was made")
