@@ -89,6 +89,16 @@ def test_a_table_of_ten_thousand_columns_takes_seconds(cirm):
     assert time.process_time() - start < 15  # 12 s on a busy core, 87 s at first
 
 
+def test_a_table_of_too_many_columns_is_refused_with_what_to_do(cirm):
+    header = ",".join(f"gene{n}" for n in range(50_001))
+    Path("wide.csv").write_text(f"{header}\n" + f"{','.join('1' * 50_001)}\n" * 2)
+    words = ("fit", "wide.csv", "--target", "gene0", "--model", "m.cirm")
+    status, _, error = cirm(*words)
+    assert status == 2
+    assert "the table has 50,001 columns, but at most 50,000 can be used" in error
+    assert not Path("m.cirm").exists()
+
+
 @pytest.fixture
 def guests(cirm):
     """A table with formulas in a column that is kept, and a model of it."""

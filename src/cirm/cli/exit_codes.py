@@ -21,7 +21,8 @@ MEANINGS = {
     ExitCode.FAILED_JOBS: "`run`, `select`, `stress`, `reproduce` or `fit --each`: "
     "some jobs have failed. The others are finished and kept.",
     ExitCode.WRONG_INPUT: "An option, a file or a value cannot be used, or a file "
-    "cannot be written. No file was changed.",
+    "cannot be written. No file was changed, unless only the standard output could "
+    "not be written.",
     ExitCode.DEFECT: "A bug in cirm. Please report it, with the whole output.",
     ExitCode.INTERRUPTED: "The user interrupted the command (Ctrl-C). A message says "
     "what was kept.",

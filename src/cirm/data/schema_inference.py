@@ -57,6 +57,7 @@ from cirm.tasks import Task
 CODE = re.compile(r"\s*(\+|-?0\d|.*[eE])")  # numbers that may be names of classes
 PEEK_ROWS = 1_000  # rows that show which columns look like numbers
 PEEK_CELLS = 1_000_000  # cells that are looked at for this, in a second or two
+MOST_COLUMNS = 50_000  # a fit to so many takes about 40 s, a model file 0.5 GB
 MOST_CLASSES = 10  # whole numbers with more different values are quantities
 
 
@@ -160,6 +161,8 @@ def infer_schema(
     for other in sources:
         for frame in prefetch_items(other.iterate_frames(numbers)):
             check_columns_present(frame, needed, other.where)
+            if is_table:
+                _check_number_of_columns(frame, other.where)
             frame = drop_rows_of_zero_weight(frame, weight)
             if frame.empty:
                 continue
@@ -189,6 +192,15 @@ def infer_schema(
     )
     rows = torch.from_numpy(reservoir.rows)
     return SchemaDraft(schema, reservoir.frame, encoded[rows], reservoir.seen)
+
+
+def _check_number_of_columns(frame: pd.DataFrame, where: str) -> None:
+    if len(frame.columns) > MOST_COLUMNS:
+        raise ValueError(
+            f"{where}: the table has {len(frame.columns):,} columns, but at most "
+            f"{MOST_COLUMNS:,} can be used. Keep those that matter, or summarise them "
+            "first, for example by principal components."
+        )
 
 
 def _infer_table_encoding(

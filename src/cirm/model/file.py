@@ -122,9 +122,9 @@ def encode_model_file(model: Model, key: bytes = b"") -> bytes:
     # `load` would refuse such a file, and the last good one would be gone.
     if _has_state_with_nan(model) or _has_state_with_huge_value(model):
         raise ValueError(
-            "The model cannot be saved, because some of its parameters are NaN or "
-            "too large. Check the data of the last training for very large values, or "
-            "fit with a smaller learning rate (`cirm fit --set rate=...`)."
+            "The model cannot be saved, because some of its parameters are NaN, "
+            "infinite or too large. Check the data of the last training for very large "
+            "values, or fit with a smaller learning rate (`cirm fit --set rate=...`)."
         )
     data = _convert_model_to_dict(model)
     try:

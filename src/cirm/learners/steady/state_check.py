@@ -11,7 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cirm.learners.steady.columns_explain_adaptation import (
+    REFUSALS as COLUMN_REFUSALS,
+)
 from cirm.learners.steady.columns_state import ColumnsState, create_empty_state
+from cirm.learners.steady.directions_adapt import REFUSALS
 from cirm.learners.steady.directions_state import (
     MOST_FEATURES,
     MOST_PLACES,
@@ -19,6 +23,9 @@ from cirm.learners.steady.directions_state import (
     allocate_state_tensors,
     create_state_before_data,
 )
+
+MOST_ROWS = 1e15  # that an adaptation has used; whole numbers are exact up to it
+SHORTER = ("arrivals.slopes", "arrivals.slope_variances")  # after earlier revisions
 
 
 def check_columns_state(
@@ -41,22 +48,30 @@ def check_columns_state(
     sizes = {"places": len(state.places.rows), "arrivals": len(state.arrivals.losses)}
     bins = len(state.curves.cuts) + bool(len(state.curves.cuts))
     own = {"curves.cuts": state.curves.cuts.shape, "curves.values": (features, bins)}
-    is_earlier = not state.weights.numel()
+    # Before any data, tensors have the shapes that those added later have in states of
+    # earlier revisions, apart from the number of places.
+    earlier = _list_tensors(create_empty_state(0, 0, outputs, targets, 0, 0, 0))
+    is_earlier = state.weights.shape == earlier["weights"].shape
     for name, tensor in _list_tensors(state).items():
         expected = _list_tensors(wanted)[name]
         shape = tuple(own.get(name, expected.shape))
         if (group := name.partition(".")[0]) in sizes:
             shape = (sizes[group], *shape[1:])
-        is_absent = is_earlier and f"state.{name}" in added_later
-        is_absent |= name in ("arrivals.slopes", "arrivals.slope_variances")
-        if not (is_absent and len(tensor) < max(shape[0], 1)):
-            _check_tensor(name, tensor, shape, expected.dtype)
+        if is_earlier and f"state.{name}" in added_later and not tensor.numel():
+            first = tuple(tensor.shape[:1]) if group in sizes else ()
+            shape = (*first, *earlier[name].shape[len(first) :])
+        if name in SHORTER and len(tensor) < sizes["arrivals"]:
+            shape = tuple(tensor.shape[:1])
+        _check_tensor(name, tensor, shape, expected.dtype)
     numbers = (state.unit, state.cluster, state.basis.pairs, state.without.unit)
     if any(bool(((part < 0) | (part >= features)).any()) for part in numbers):
         raise ValueError(f"a tensor names a feature beyond the {features} that exist")
     for model in (state.whole, state.stable):
         if bool(torch.linalg.cholesky_ex(model.precision).info.any()):
             raise ValueError("a precision matrix is not positive definite")
+    reasons = state.adaptation.reasons
+    if not bool(torch.isin(reasons, torch.tensor([0, *COLUMN_REFUSALS])).all()):
+        raise ValueError("a reason not to adapt is not known")
     if bool((state.places.rows < 1).any()) or bool((state.ridge <= 0).any()):
         raise ValueError("a number of rows or a precision is not positive")
 
@@ -80,9 +95,16 @@ def check_directions_state(
         if name == "adaptation.draws" and tensor.ndim > 1:
             own = (own[0], tensor.shape[1], *own[2:])
         _check_tensor(name, tensor, own, expected[name].dtype)
-    for count, most in ((state.found, MOST_FEATURES), (state.places, MOST_PLACES)):
+    rows, refused, *_ = state.adaptation.notes.unbind(-1)
+    counts = {
+        "features": (state.found, MOST_FEATURES),
+        "places": (state.places, MOST_PLACES),
+        "rows": (rows, MOST_ROWS),
+        "reasons": (refused, len(REFUSALS) - 1),
+    }
+    for name, (count, most) in counts.items():
         if bool(((count < 0) | (count > most)).any()):
-            raise ValueError(f"a tensor counts more than {most} features or places")
+            raise ValueError(f"the number of {name} is not between 0 and {most:g}")
 
 
 def _check_tensor(
