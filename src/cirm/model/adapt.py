@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -17,12 +19,6 @@ from cirm.model.facts import Adaptation, format_current_time
 from cirm.model.model import ADAPTIVE_LEARNER, Model
 from cirm.model.warnings import check_inputs_of_environment
 from cirm.randomness import Randomness
-
-UNSOLVABLE = (
-    "the equations of the learner have no solution. Check the rows for extreme values; "
-    "if there are none, the model file may be damaged: restore it from a backup, or "
-    "fit the model again."
-)
 
 
 def adapt(
@@ -114,11 +110,21 @@ def adapt(
 def adapt_to_inputs(model: Model, inputs: Tensor) -> Model:
     """Return a model whose learner has adapted to inputs [n, *shape]."""
     inputs = _sort_inputs_by_value(inputs)[None].to(model.learner.descent.device)
+    with explain_unsolvable_equations("adapting"):
+        return replace(model, state=model.learner.adapt(model.state, inputs))
+
+
+@contextmanager
+def explain_unsolvable_equations(where: str) -> Iterator[None]:
+    """Say what a matrix that cannot be inverted may come from."""
     try:
-        state = model.learner.adapt(model.state, inputs)
+        yield
     except LinAlgError as error:
-        raise ValueError(f"adapting: {UNSOLVABLE}") from error
-    return replace(model, state=state)
+        raise ValueError(
+            f"{where}: the equations of the learner have no solution. Check the rows "
+            "for extreme values; if there are none, the model file may be damaged: "
+            "restore it from a backup, or fit the model again."
+        ) from error
 
 
 def undo_adaptation(model: Model) -> Model:

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from torch.linalg import LinAlgError  # type: ignore[attr-defined]
-
 from cirm.data.open_sources import open_sources_for_first_fit, open_sources_for_model
 from cirm.data.periods import (
     add_periods_to_schema,
@@ -29,7 +27,7 @@ from cirm.early_stopping import EarlyStoppingDescent
 from cirm.environments import Stage, Stream
 from cirm.learners import DEFAULT_LEARNER
 from cirm.learners.base import Learner
-from cirm.model.adapt import UNSOLVABLE, undo_adaptation
+from cirm.model.adapt import explain_unsolvable_equations, undo_adaptation
 from cirm.model.conformal import count_rows_by_confidence, measure_nonconformity
 from cirm.model.data_notes import list_data_notes
 from cirm.model.estimates import collect_score_statistics
@@ -509,14 +507,13 @@ def _observe_stage(
 
     progress(f"training on {names}", 0.0)
     try:
-        state = learner.observe(state, stage, source, watch)
+        with explain_unsolvable_equations(f"place {names}"):
+            state = learner.observe(state, stage, source, watch)
     except DivergenceError as error:
         raise DivergenceError(
             f"place {names}: {error.args[0]}. Use a smaller learning rate, such as "
             "--set rate=0.0001, or a smaller penalty."
         ) from None
-    except LinAlgError as error:
-        raise ValueError(f"place {names}: {UNSOLVABLE}") from error
     descent = learner.descent
     if isinstance(descent, EarlyStoppingDescent) and done:
         return state, descent.count_epochs(done, stage)
