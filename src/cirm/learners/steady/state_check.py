@@ -74,7 +74,8 @@ def check_columns_state(
         raise ValueError("a reason not to adapt is not known")
     if bool((state.places.rows < 1).any()) or bool((state.ridge <= 0).any()):
         raise ValueError("a number of rows or a precision is not positive")
-    if bool((state.basis.scale[state.unstable] <= 0).any()):
+    shown = state.unstable & state.needed
+    if bool((state.basis.scale[shown] <= 0).any()):
         raise ValueError("an unstable feature is constant")
     if bool((state.noise < 0).any()) or int(state.looks) < 0:
         raise ValueError("a variance or the number of tests is negative")
