@@ -199,7 +199,7 @@ class Steady(Learner[Any]):
         from cirm.memory import select_replica
 
         if self.view == "directions":
-            state_check.check_directions_state(state, shape, self.classes)
+            state_check.check_directions_state(state)
         else:
             own, features = select_replica(state, 0), math.prod(shape)
             state_check.check_columns_state(

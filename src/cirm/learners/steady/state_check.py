@@ -20,8 +20,6 @@ from cirm.learners.steady.directions_state import (
     MOST_FEATURES,
     MOST_PLACES,
     DirectionsState,
-    allocate_state_tensors,
-    create_state_before_data,
 )
 
 MOST_ROWS = 1e15  # that an adaptation has used; whole numbers are exact up to it
@@ -81,25 +79,8 @@ def check_columns_state(
         raise ValueError("a variance or the number of tests is negative")
 
 
-def check_directions_state(
-    state: DirectionsState, shape: tuple[int, ...], classes: int
-) -> None:
-    """Raise an error unless a state of the directions engine is consistent.
-
-    Args:
-        state: The state, with its replica axis.
-        shape: Shape of an input.
-        classes: Number of classes; 0 for regression.
-    """
-    wanted = create_state_before_data(state.members)
-    if classes:
-        wanted = allocate_state_tensors(wanted, shape, classes)
-    expected = _list_tensors(wanted)
-    for name, tensor in _list_tensors(state).items():
-        own = tuple(expected[name].shape)
-        if name == "adaptation.draws" and tensor.ndim > 1:
-            own = (own[0], tensor.shape[1], *own[2:])
-        _check_tensor(name, tensor, own, expected[name].dtype)
+def check_directions_state(state: DirectionsState) -> None:
+    """Raise an error if a state of the directions engine counts what cannot be."""
     rows, refused, *_ = state.adaptation.notes.unbind(-1)
     counts = {
         "features": (state.found, MOST_FEATURES),
