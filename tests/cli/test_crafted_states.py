@@ -124,7 +124,7 @@ def make_three_classes(seed):
         lambda: update(fit(make_three_classes(0), "ill"), make_three_classes(1)),
         lambda: adapt(make_columns_model(), make_table(2)),
         lambda: update(adapt(make_columns_model(), make_table(2)), make_table(3)),
-        lambda: fit([make_table(0), make_table(1)], "ill", unstable=["scanner"]),
+        lambda: fit(make_table(0), "ill", unstable=["scanner"]),
     ],
 )
 def test_what_the_learner_writes_is_read_and_goes_on(tmp_path, make):
