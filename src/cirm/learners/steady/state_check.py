@@ -44,23 +44,22 @@ def check_columns_state(
     outputs, targets = 1 if classes <= 2 else classes, max(1, classes)
     wanted = create_empty_state(features, p, outputs, targets, kept, hinges, pairs)
     sizes = {"places": len(state.places.rows), "arrivals": len(state.arrivals.losses)}
-    bins = len(state.curves.cuts) + bool(len(state.curves.cuts))
-    own = {"curves.cuts": state.curves.cuts.shape, "curves.values": (features, bins)}
     # Before any data, tensors have the shapes that those added later have in states of
     # earlier revisions, apart from the number of places.
     earlier = _list_tensors(create_empty_state(0, 0, outputs, targets, 0, 0, 0))
-    is_earlier = state.weights.shape == earlier["weights"].shape
     for name, tensor in _list_tensors(state).items():
         expected = _list_tensors(wanted)[name]
-        shape = tuple(own.get(name, expected.shape))
+        shape = tuple(expected.shape)
         if (group := name.partition(".")[0]) in sizes:
             shape = (sizes[group], *shape[1:])
-        if is_earlier and f"state.{name}" in added_later and not tensor.numel():
+        if f"state.{name}" in added_later and not tensor.numel():
             first = tuple(tensor.shape[:1]) if group in sizes else ()
             shape = (*first, *earlier[name].shape[len(first) :])
         if name in SHORTER and len(tensor) < sizes["arrivals"]:
             shape = tuple(tensor.shape[:1])
         _check_tensor(name, tensor, shape, expected.dtype)
+    if state.weights.numel() and not state.simple.numel() * state.cluster.numel():
+        raise ValueError("scores have weights, but no clusters")
     numbers = (state.unit, state.cluster, state.basis.pairs, state.without.unit)
     if any(bool(((part < 0) | (part >= features)).any()) for part in numbers):
         raise ValueError(f"a tensor names a feature beyond the {features} that exist")
