@@ -34,6 +34,7 @@ FAILED_ONCE = [
     ("tables on standard input", 500218),
     ("NPZ files", 166),
     ("Parquet files", 122),
+    ("Parquet files", 700587),
     ("model files with a replaced value", 288),
     ("odd options", 244),
 ]

@@ -216,7 +216,8 @@ def test_a_regression_has_neither_thresholds_nor_class_weights(cirm, clinics):
     for option, value in (("--threshold", "0.2"), ("--class-weight", "balanced")):
         status, _, error = cirm(*words, option, value)
         assert status == 2
-        assert error.startswith(f"cirm: {option}: a regression has no")
+        assert "a regression has no" in error
+        assert option in error
 
 
 @pytest.mark.parametrize("learner", ["erm", "steady"])

@@ -329,7 +329,7 @@ def _read_parquet_chunks(path: Path, where: str, rows: int) -> Iterator[pd.DataF
             for batch in file.iter_batches(rows):
                 frame = batch.to_pandas()
                 yield frame.set_axis([str(name) for name in frame.columns], axis=1)
-    except (ArrowException, OSError, UnicodeDecodeError) as error:
+    except (ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"{where}: this is not a readable Parquet file "
             f"({summarise_error(error)}). Save the table again, for example with "
