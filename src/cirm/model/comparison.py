@@ -42,8 +42,9 @@ WEIGHTS = {"probability": 3.0, "roc_auc": 1.0, "accuracy": 0.25}
 OTHER_WEIGHT = 0.1  # of calibration, and of the recalls of all classes together
 # Standard deviation of the accuracy between places that the tests assume at least after
 # several arrivals: no two places are quite alike, and few arrivals do not show by how
-# much. With 0.01, false alarms are at most 5 % where places differ by so much, and at
-# most 10 % of falls by five points are missed; with 0.013 more are (docs/warnings.md).
+# much. With 0.01, 4 to 5 % are false alarms where places differ by so much; with 0.013
+# more than 10 % of falls by five points would be missed where they do not differ
+# (benchmarks/verdict_rates.py, docs/warnings.md).
 LEAST_SPREAD = 0.01
 MOST_P_VALUE = 0.95  # so that a score that is much better hides none that is worse
 FEWEST_OF_CLASS = 10  # rows of a class whose recall is compared
