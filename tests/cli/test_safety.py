@@ -89,6 +89,7 @@ def test_a_table_of_ten_thousand_columns_takes_seconds(cirm):
     assert time.process_time() - start < 15  # 12 s on a busy core, 87 s at first
 
 
+@pytest.mark.integration
 def test_a_table_of_too_many_columns_is_refused_with_what_to_do(cirm):
     header = ",".join(f"gene{n}" for n in range(50_001))
     Path("wide.csv").write_text(f"{header}\n" + f"{','.join('1' * 50_001)}\n" * 2)

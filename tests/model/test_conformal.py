@@ -69,6 +69,12 @@ def test_nine_of_ten_targets_of_places_never_seen_are_covered(kind, most, count)
     assert 85 < np.mean(shares) < most
 
 
+def test_another_noise_at_each_place_makes_no_cause_unstable():
+    for seed in range(4):
+        model = learn(make_sequence(seed, 4, spread=0.0))
+        assert model.learner.list_unstable_features(model.state) == [[]]
+
+
 def test_intervals_widen_with_how_much_places_differ():
     widths = []
     for spread in (0.0, 1.5):

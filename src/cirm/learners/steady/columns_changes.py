@@ -30,9 +30,8 @@ DECISIVE = (
     6  # times the least effect that matters: one column alone nearly decides then
 )
 USUAL_CHANGE = 0.05  # relative spread of effects that is expected of any table
-CONFIRMED = (
-    0.2  # p-value of coefficients; their z is about two thirds of that of effects
-)
+CONFIRMED = 0.05  # p-value of coefficients. With 0.2 stable columns of simulated tables
+# whose noise differs between places were named in 16 of 48 runs
 SHORTCUTS = 0.03  # prior probability that a unit is one
 SPREADS = 50  # steps of the grid of relative spreads
 MOST_TOGETHER = 3  # units that change together; more are another kind of environment
@@ -179,7 +178,14 @@ def _find_changed_clusters(
     leaders[state.cluster[tested]] = True
     peers = state.needed & ~state.unstable
     found = _find_changed_effects(effects, leaders, peers, state.cluster, level, noise)
-    return torch.isin(state.cluster, state.cluster[found.any(1)])
+    changed = torch.isin(state.cluster, state.cluster[found.any(1)])
+    coefficients = state.places.coefficients
+    if noise == 0 or not coefficients.shape[1]:
+        return changed
+    back = combine_effects(coefficients[:, :, :1], coefficients[:, :, 1:])
+    limit = CONFIRMED / max(1, int(changed.sum()))
+    confirmed = changed & (back.compute_spread_or_drift_p_value()[:, 0] < limit)
+    return torch.isin(state.cluster, state.cluster[confirmed])
 
 
 def _find_changed_effects(
@@ -225,22 +231,31 @@ def _find_changed_effects(
     p_values = back.compute_spread_or_drift_p_value()
     alike = find_changes(torch.zeros_like(peers))
     if is_unrelated:
-        return alike & ((p_values < CONFIRMED) | _find_marks(summary.common, noise))
+        return alike & ((p_values < CONFIRMED) | _find_marks(*effects, noise))
     is_clear = p_values < DIFFERENT / max(1, int(alike.sum()))
     return (found & (p_values < CONFIRMED)) | (alike & is_clear)
 
 
-def _find_marks(effects: Tensor, noise: float) -> Tensor:
+def _find_marks(effects: Tensor, variances: Tensor, noise: float) -> Tensor:
     """Return which features that are unrelated to others cannot be causes, [d, 1].
 
     A feature whose squared correlation with the target is r has the effect
     r^0.5 / (1 - r). If it and the others, which explain s, were causes, they would
-    explain r s / ((1 - r) (1 - s)) of it given the target: more than they do.
+    explain r s / ((1 - r) (1 - s)) of it given the target: more than they do. What the
+    others explain at least is what the feature leaves where its effect is largest:
+    otherwise another noise of the target would look like it.
     """
+    common = combine_effects(effects, variances).common
+    largest = torch.where(variances < UNKNOWN, effects.abs(), 0.0).amax(0)
+    own, most = (_compute_squared_correlation(part) for part in (common, largest))
+    rest = (1 - noise - most).clamp(min=0)
+    return own * rest / ((1 - own) * (1 - rest)) > 4 * RELATED
+
+
+def _compute_squared_correlation(effects: Tensor) -> Tensor:
+    """Return r of effects r^0.5 / (1 - r)."""
     squares = effects.square().clamp(min=1e-9)
-    own = ((1 + 4 * squares).sqrt() - 1).square() / (4 * squares)
-    rest = (1 - noise - own).clamp(min=0)
-    return own * rest / ((1 - own) * (1 - rest)) > 2 * RELATED
+    return ((1 + 4 * squares).sqrt() - 1).square() / (4 * squares)
 
 
 def compute_p_values_given_usual_spread(

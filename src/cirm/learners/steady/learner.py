@@ -104,7 +104,7 @@ class Steady(Learner[Any]):
     min_steps = 0  # training stops early by held-out rows
     adapts = True
     revision = 11
-    table_revision = 4
+    table_revision = 5
     added_later = (
         "state.cluster",
         "state.simple",
