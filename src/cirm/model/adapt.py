@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 
 from cirm.data.open_sources import open_sources_for_model
 from cirm.data.rows import MEMORY_BYTES, RowStore, read_rows
 from cirm.data.sources import Data, Progress, ignore_progress_message
+from cirm.model.equations import explain_unsolvable_equations
 from cirm.model.facts import Adaptation, format_current_time
 from cirm.model.model import ADAPTIVE_LEARNER, Model
 from cirm.model.warnings import check_inputs_of_environment
@@ -112,19 +110,6 @@ def adapt_to_inputs(model: Model, inputs: Tensor) -> Model:
     inputs = _sort_inputs_by_value(inputs)[None].to(model.learner.descent.device)
     with explain_unsolvable_equations("adapting"):
         return replace(model, state=model.learner.adapt(model.state, inputs))
-
-
-@contextmanager
-def explain_unsolvable_equations(where: str) -> Iterator[None]:
-    """Say what a matrix that cannot be inverted may come from."""
-    try:
-        yield
-    except LinAlgError as error:
-        raise ValueError(
-            f"{where}: the equations of the learner have no solution. Check the rows "
-            "for extreme values; if there are none, the model file may be damaged: "
-            "restore it from a backup, or fit the model again."
-        ) from error
 
 
 def undo_adaptation(model: Model) -> Model:

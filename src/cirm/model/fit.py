@@ -27,9 +27,10 @@ from cirm.early_stopping import EarlyStoppingDescent
 from cirm.environments import Stage, Stream
 from cirm.learners import DEFAULT_LEARNER
 from cirm.learners.base import Learner
-from cirm.model.adapt import explain_unsolvable_equations, undo_adaptation
+from cirm.model.adapt import undo_adaptation
 from cirm.model.conformal import count_rows_by_confidence, measure_nonconformity
 from cirm.model.data_notes import list_data_notes
+from cirm.model.equations import explain_unsolvable_equations
 from cirm.model.estimates import collect_score_statistics
 from cirm.model.evaluate import (
     diagnose_stage_environments,
@@ -514,7 +515,6 @@ def _observe_stage(
             f"place {names}: {error.args[0]}. Use a smaller learning rate, such as "
             "--set rate=0.0001, or a smaller penalty."
         ) from None
-    descent = learner.descent
-    if isinstance(descent, EarlyStoppingDescent) and done:
-        return state, descent.count_epochs(done, stage)
-    return state, descent.epochs
+    if done and isinstance(learner.descent, EarlyStoppingDescent):
+        return state, learner.descent.count_epochs(done, stage)
+    return state, learner.descent.epochs

@@ -88,7 +88,10 @@ class Model(ModelFacts):
     def explain(self) -> dict[str, Any]:
         """Return what the learner reports about its decisions; {} if nothing."""
         widths = count_column_features(self.schema)
-        return self.learner.explain(self.state, widths, len(self.history))
+        from cirm.model.equations import explain_unsolvable_equations
+
+        with explain_unsolvable_equations("explaining the model"):
+            return self.learner.explain(self.state, widths, len(self.history))
 
     def predict_from_inputs(self, inputs: NDArray[np.float32]) -> ArrayPredictions:
         """Return predictions for inputs [n, *shape].
