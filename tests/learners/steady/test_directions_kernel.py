@@ -5,8 +5,8 @@ import torch
 
 from cirm.learners.steady import directions_search as search
 from cirm.learners.steady.directions_kernel import (
+    DISCRIMINANT_RIDGE,
     FEATURES,
-    KERNEL_RIDGE,
     compute_kernel_features,
     fit_kernel_width,
 )
@@ -85,7 +85,7 @@ def test_a_change_that_moves_no_mean_of_inputs_is_found(right, is_found):
             search.pool_class_moments(*moments)
         )
         p_values[name] = search.compute_p_value_along_discriminant(
-            *moments, axes, KERNEL_RIDGE
+            *moments, axes, DISCRIMINANT_RIDGE
         )
     assert p_values["inputs"] > 0.01
     assert (p_values["kernel"] < 1e-3) == is_found

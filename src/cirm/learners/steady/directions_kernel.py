@@ -16,7 +16,7 @@ from torch import Tensor
 from cirm.randomness import Randomness
 
 FEATURES = 1000  # with 500 changes are a tenth less clear, with 2,000 no clearer
-KERNEL_RIDGE = 1.0  # of the discriminant of random features, in mean variances
+DISCRIMINANT_RIDGE = 1.0  # of the discriminant of random features, in mean variances
 MOST_PAIRS = 500  # rows, of whose distances the median is taken
 
 

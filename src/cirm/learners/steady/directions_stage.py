@@ -26,7 +26,7 @@ from cirm.learners.steady.directions_features import (
     tells_more,
 )
 from cirm.learners.steady.directions_kernel import (
-    KERNEL_RIDGE,
+    DISCRIMINANT_RIDGE,
     compute_kernel_features,
 )
 from cirm.learners.steady.directions_reference import (
@@ -486,7 +486,9 @@ def _compare_kernel_moments(kernels: list[ClassMoments]) -> list[float | None]:
         pooled = search.pool_class_moments(before, here)
         axes = search.find_principal_axes_within_classes(pooled)
         results.append(
-            search.compute_p_value_along_discriminant(before, here, axes, KERNEL_RIDGE)
+            search.compute_p_value_along_discriminant(
+                before, here, axes, DISCRIMINANT_RIDGE
+            )
         )
         before = pooled
     return results
