@@ -18,7 +18,7 @@ from cirm.learners.steady.columns_posterior import (
     estimate_slope_on_numerical_target,
 )
 from cirm.learners.steady.columns_predict import USUAL_SPREAD, measure_intercept_spread
-from cirm.learners.steady.columns_refuse import _is_on_another_scale
+from cirm.learners.steady.columns_refuse import is_on_another_scale
 from cirm.learners.steady.columns_search import (
     find_and_set_aside_unstable_features,
     remove_features_from_stable_model,
@@ -117,4 +117,4 @@ def test_rows_that_say_nothing_leave_the_prior_of_an_effect():
 @pytest.mark.parametrize("shift", [0.0, 15.0, -15.0])
 def test_values_far_from_all_seen_are_in_another_unit(shift):
     values = torch.randn(500, generator=torch.Generator().manual_seed(0)) + shift
-    assert _is_on_another_scale(values, limit=5.0) is bool(shift)
+    assert is_on_another_scale(values, limit=5.0) is bool(shift)

@@ -43,6 +43,7 @@ from cirm.learners.steady.columns_state import (
     create_empty_adaptation,
     create_empty_state,
 )
+from cirm.learners.steady.columns_unlabelled import set_changed_features_aside
 from cirm.memory import select_replica, stack_replicas
 from cirm.randomness import Randomness
 from cirm.training import Watch
@@ -119,8 +120,8 @@ class ColumnsEngine:
             state = learn.create_state_from_first_environment(
                 *data[0], self.widths, is_value
             )
-        d, p = len(state.unit), len(state.ridge)
-        normals = source.start_draws().normal(SAMPLES // 2, outputs, p)[0].double()
+        d = len(state.unit)
+        normals = _draw_normals(source, state)
         named, protected = (
             self._find_features_of_columns(columns, d)
             for columns in (self.unstable, self.stable)
@@ -188,7 +189,9 @@ class ColumnsEngine:
 
     def _adapt_replica(self, state: ColumnsState, inputs: Tensor) -> ColumnsState:
         basis = state.basis.expand(inputs)
-        reasons = list_reasons_not_to_adapt(state, inputs)
+        before, state = state, self._set_changed_features_aside(state, inputs)
+        found = state.unstable & ~before.unstable
+        reasons = list_reasons_not_to_adapt(state, inputs, found)
         chosen = (state.unstable & state.needed & (reasons == 0)).nonzero()[:, 0]
         has_frequencies = len(
             inputs
@@ -202,8 +205,8 @@ class ColumnsEngine:
             has_frequencies,
         )
         reasons = torch.where(adapted.unclear, UNCLEAR, reasons)
-        is_changed = has_frequencies or bool((reasons[chosen] == 0).any())
-        return state._replace(
+        is_changed = has_frequencies or bool((found | (reasons == 0))[chosen].any())
+        return before._replace(
             adaptation=Adaptation(
                 adapted.predictor if is_changed else state.predictor,
                 torch.tensor(len(inputs)),
@@ -211,9 +214,24 @@ class ColumnsEngine:
                 adapted.effects,
                 reasons,
                 adapted.frequencies,
-                compute_residual_ratio(state, adapted.variance),
+                compute_residual_ratio(before, state, adapted.variance),
+                found,
             )
         )
+
+    def _set_changed_features_aside(
+        self, state: ColumnsState, inputs: Tensor
+    ) -> ColumnsState:
+        """Set aside features that mean something else in unlabelled inputs [n, d]."""
+        d = len(state.unit)
+        protected = self._find_features_of_columns(self.stable, d)
+        changed = set_changed_features_aside(
+            state, inputs, self.level, protected, is_value=not self.classes
+        )
+        if bool((changed.unstable == state.unstable).all()):
+            return state
+        normals = _draw_normals(Randomness((0,), ("steady",)), state)
+        return changed._replace(base=learn.draw_stable_predictor(changed, normals))
 
     def explain(
         self, state: ColumnsState, columns: Mapping[str, int], environments: int
@@ -221,3 +239,9 @@ class ColumnsEngine:
         """Explain which columns are unstable and what an adaptation changed."""
         own = select_replica(state, 0)
         return explain_state(own, columns, self.trust, self.level, self.classes)
+
+
+def _draw_normals(source: Randomness, state: ColumnsState) -> Tensor:
+    """Draw the normal numbers [s / 2, k, p] that samples of a model are made of."""
+    shape = SAMPLES // 2, *state.stable.mean.shape
+    return source.start_draws().normal(*shape)[0].double()

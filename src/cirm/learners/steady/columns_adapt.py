@@ -132,13 +132,24 @@ def adapt_predictor(
     return adapted
 
 
-def compute_residual_ratio(state: ColumnsState, variance: float) -> Tensor:
+def compute_residual_ratio(
+    before: ColumnsState, state: ColumnsState, variance: float
+) -> Tensor:
     """Return the size of residuals relative to those before an adaptation, [].
 
     By the model it follows from the remaining variance. If residuals were larger than
-    the model expected on the arrival of earlier environments, they are here, too.
+    the model expected on the arrival of earlier environments, they are here, too. If
+    features were set aside because of the rows, residuals may be larger than before.
+
+    Args:
+        before: The state before the adaptation.
+        state: The state in which further features may be set aside.
+        variance: Remaining variance of the target; 0 for classes.
     """
     noise = float(state.noise[1])
+    if noise > float(before.noise[1]):
+        ratio = torch.tensor(variance / float(before.noise[1]), dtype=torch.float64)
+        return ratio.clamp(min=1.0).sqrt()
     tried = state.arrivals.errors.isfinite().any(1)
     if not 0 < variance < noise or not bool(tried.any()):
         return torch.ones((), dtype=torch.float64)

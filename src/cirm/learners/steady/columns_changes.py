@@ -69,7 +69,7 @@ def find_unstable_features(
     active = state.basis.scale.gt(0)
     tested = state.needed & ~known
     alone = tested & find_unrelated_features(state, state.unit)
-    together = _find_unrelated_clusters(state, tested)
+    together = find_unrelated_clusters(state, tested)
     units = len(state.unit[alone].unique())
     clusters = len(state.cluster[together].unique()) if bool(together.any()) else 0
     part = MOST_OF_LEVEL * level / max(1, units + clusters)
@@ -93,7 +93,7 @@ def find_unrelated_features(state: ColumnsState, block: Tensor) -> Tensor:
     return ~torch.isin(block, block[related])
 
 
-def _find_unrelated_clusters(state: ColumnsState, tested: Tensor) -> Tensor:
+def find_unrelated_clusters(state: ColumnsState, tested: Tensor) -> Tensor:
     """Return which features [d] are of clusters of several units to be tested."""
     if not state.places.cluster_effects.shape[1] or state.places.alignment.shape[2] > 1:
         return torch.zeros_like(tested)
@@ -161,6 +161,19 @@ def compute_p_value_of_change(state: ColumnsState, feature: int, output: int) ->
     return float(
         combine_effects(*effects).compute_spread_or_drift_p_value()[feature, output]
     )
+
+
+def compute_p_values_of_blocks(state: ColumnsState, is_cluster: bool) -> Tensor:
+    """Return p-values of equal effects of units or clusters, at first features, [d]."""
+    places = state.places
+    if is_cluster:
+        clusters = places.cluster_effects
+        summary = combine_effects(clusters[:, :, :1], clusters[:, :, 1:])
+    elif places.alignment.shape[2] > 1:
+        summary = combine_alignments(places.alignment, places.alignment_variance)
+    else:
+        summary = combine_effects(*_get_score_effects(state))
+    return summary.compute_spread_or_drift_p_value()[:, 0]
 
 
 def _get_score_effects(state: ColumnsState) -> Effects:

@@ -42,6 +42,15 @@ REFUSALS = {
     "means here.",
 }
 
+NOT_USED = (
+    "{name} is not used here: it follows the other columns in another way than at the "
+    "places seen, but these rows do not show what it means."
+)
+FOUND_HERE = (
+    " That it can change was not known before: the places seen did not show it, but "
+    "these rows do, since it follows the other columns in another way."
+)
+
 
 def describe_adaptation(
     state: ColumnsState, names: list[str], classes: int
@@ -49,11 +58,16 @@ def describe_adaptation(
     """Return what was re-learned and what was not, with the gains on arrival."""
     adaptation = state.adaptation
     rows = int(adaptation.rows)
+    found = set(adaptation.found.nonzero()[:, 0].tolist())
+    shown = state.unstable.clone()
+    shown[list(found)] = True
     effects, refusals = [], []
-    for feature in list_unstable_features(state, names):
+    for feature in list_unstable_features(state._replace(unstable=shown), names):
         reason = int(adaptation.reasons[feature])
         name = f"`{names[feature]}`"
-        if reason:
+        if reason and feature in found:
+            refusals.append(NOT_USED.format(name=name))
+        elif reason:
             refusals.append(REFUSALS[reason].format(name=name, rows=rows))
         else:
             effects.append(
@@ -61,6 +75,8 @@ def describe_adaptation(
                     state, feature, names[feature], classes
                 )
             )
+            if feature in found:
+                effects[-1]["sentence"] += FOUND_HERE
     frequencies = _describe_adapted_class_frequencies(state)
     if effects:
         count = len({entry["feature"] for entry in effects})
@@ -71,7 +87,10 @@ def describe_adaptation(
     elif refusals:
         verdict = f"Nothing was re-learned from {rows:,} rows; the model is unchanged"
     else:
-        verdict = "No column is known to be unstable, so the model is unchanged"
+        verdict = (
+            "No column is known to be unstable, and none has changed here, so the "
+            "model is unchanged"
+        )
     return {
         "rows": rows,
         "verdict": verdict,

@@ -18,8 +18,17 @@ EARNED = 2.0  # standard errors by which adapting must have helped on arrival
 FEW, CONSTANT, OTHER_UNIT, UNTRIED, CHANCE, LEAK, UNEARNED, UNCLEAR = range(1, 9)
 
 
-def list_reasons_not_to_adapt(state: ColumnsState, inputs: Tensor) -> Tensor:
-    """Return why each feature is not adapted to inputs [n, d]; 0 if it is, [d]."""
+def list_reasons_not_to_adapt(
+    state: ColumnsState, inputs: Tensor, found: Tensor
+) -> Tensor:
+    """Return why each feature is not adapted to inputs; 0 if it is, [d].
+
+    Args:
+        state: The state of one replica.
+        inputs: Unlabelled inputs, [n, d].
+        found: Features that these inputs show to have changed, [d]. Adapting them was
+            not tried on arrival, and they are known to be related to the others.
+    """
     reasons = torch.zeros_like(state.unit)
     features = state.basis.standardise(inputs)
     spread = features.std(0, correction=0)
@@ -31,8 +40,10 @@ def list_reasons_not_to_adapt(state: ColumnsState, inputs: Tensor) -> Tensor:
             reason = FEW
         elif float(spread[feature]) < 1e-6:
             reason = CONSTANT
-        elif _is_on_another_scale(raw[:, feature], float(state.basis.limit[feature])):
+        elif is_on_another_scale(raw[:, feature], float(state.basis.limit[feature])):
             reason = OTHER_UNIT
+        elif bool(found[feature]):
+            reason = 0
         elif not len(arrivals.skill):
             reason = UNTRIED
         elif float(arrivals.skill[:, 0].mean()) < LEAST_SKILL:
@@ -47,7 +58,7 @@ def list_reasons_not_to_adapt(state: ColumnsState, inputs: Tensor) -> Tensor:
     return reasons
 
 
-def _is_on_another_scale(values: Tensor, limit: float) -> bool:
+def is_on_another_scale(values: Tensor, limit: float) -> bool:
     """Return whether standardised values [n] are on another scale than at first."""
     if limit > 1e3:  # two values
         return False

@@ -197,14 +197,20 @@ def find_and_set_aside_unstable_features(
         unstable, entangled = unstable | found, entangled | shared
     unstable = torch.isin(state.unit, state.unit[unstable]) & ~protected
     new = unstable & ~state.unstable
-    state = state._replace(unstable=unstable, entangled=entangled, looks=looks)
-    if bool(new.any()) and len(state.places.rows):
-        state = (
-            refit_regressions(state)
-            if is_value
-            else remove_features_from_stable_model(state, new)
-        )
-    return state
+    state = state._replace(unstable=unstable & ~new, entangled=entangled, looks=looks)
+    return set_features_aside(state, new, is_value)
+
+
+def set_features_aside(
+    state: ColumnsState, new: Tensor, is_value: bool
+) -> ColumnsState:
+    """Return the state in which features [d] are unstable, too."""
+    state = state._replace(unstable=state.unstable | new)
+    if not bool(new.any()) or not len(state.places.rows):
+        return state
+    if is_value:
+        return refit_regressions(state)
+    return remove_features_from_stable_model(state, new)
 
 
 def _compute_unexplained_fraction(state: ColumnsState, after: ColumnsState) -> float:

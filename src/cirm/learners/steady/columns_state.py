@@ -114,6 +114,8 @@ class Adaptation(NamedTuple):
         reasons: Why a feature was not adapted, a number in `columns_refuse`, [d].
         frequencies: Class frequencies there, 0 if they were not adapted, [c].
         residual: Size of residuals relative to those before the adaptation, [].
+        found: Which features were set aside because of these rows alone, [d]; empty in
+            states of earlier revisions.
     """
 
     predictor: Predictor
@@ -123,6 +125,7 @@ class Adaptation(NamedTuple):
     reasons: Tensor
     frequencies: Tensor
     residual: Tensor
+    found: Tensor
 
 
 class ColumnsState(NamedTuple):
@@ -267,6 +270,7 @@ def create_empty_adaptation(predictor: Predictor, d: int, k: int, c: int) -> Ada
         torch.zeros(d, dtype=torch.int64),
         torch.zeros(c, dtype=number),
         torch.ones((), dtype=number),
+        torch.zeros(d, dtype=torch.bool),
     )
 
 

@@ -104,7 +104,7 @@ class Steady(Learner[Any]):
     min_steps = 0  # training stops early by held-out rows
     adapts = True
     revision = 11
-    table_revision = 5
+    table_revision = 6
     added_later = (
         "state.cluster",
         "state.simple",
@@ -122,6 +122,7 @@ class Steady(Learner[Any]):
         "state.places.score_effects",
         "state.arrivals.slopes",
         "state.arrivals.slope_variances",
+        "state.adaptation.found",
     )
     removed_later = (
         "state.curves.cuts",

@@ -72,6 +72,8 @@ def check_columns_state(
     if bool((state.places.rows < 1).any()) or bool((state.ridge <= 0).any()):
         raise ValueError("a number of rows or a precision is not positive")
     shown = state.unstable & state.needed
+    if len(found := state.adaptation.found):
+        shown = shown | (found & state.needed)
     if bool((state.basis.scale[shown] <= 0).any()):
         raise ValueError("an unstable feature is constant")
     if bool((state.noise < 0).any()) or int(state.looks) < 0:
