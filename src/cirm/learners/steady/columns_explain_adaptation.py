@@ -95,6 +95,7 @@ def describe_adaptation(
         "rows": rows,
         "verdict": verdict,
         "effects": effects,
+        "found": sorted({names[feature] for feature in found}),
         "gains": _describe_gains(state, classes),
         "arrivals": _list_scores_on_arrival(state),
         "refusals": list(dict.fromkeys(refusals)),
