@@ -83,7 +83,7 @@ class Environment:
                     f"the inputs must be floating point, not {self.inputs.dtype}"
                 )
             self._check_values_are_finite("inputs", self.inputs)
-        self._check_targets()
+        self._check_target_values()
         if self.weights is not None:
             if self.weights.shape != self.targets.shape:
                 self._raise_environment_error(
@@ -122,7 +122,7 @@ class Environment:
                 f"the inputs is {list(shape)}"
             )
 
-    def _check_targets(self) -> None:
+    def _check_target_values(self) -> None:
         classes, targets = len(self.task.classes), self.targets
         if not classes:
             if not targets.is_floating_point():
@@ -228,7 +228,7 @@ class Environment:
             targets = self.targets.gather(1, rows)
         return replace(
             self,
-            inputs=SubsetInputs(self, rows),
+            inputs=LazySubsetInputs(self, rows),
             targets=targets,
             replicated=True,
             weights=self.take_weights(rows),
@@ -247,7 +247,7 @@ class Environment:
 
 
 @dataclass(frozen=True, eq=False)
-class SubsetInputs:
+class LazySubsetInputs:
     """Inputs at chosen rows [replica, m] of another environment."""
 
     whole: Environment

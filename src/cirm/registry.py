@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Registry:
+class NamedClassRegistry:
     """The built-in choices of one kind, and those that installed packages offer.
 
     A key is looked up in the built-in table first and then among the entry points of
@@ -31,7 +31,8 @@ class Registry:
         aliases: Further keys of built-in choices.
 
     Example:
-        >>> numbers = Registry("number", "demo", "fractions", {"x": "decimal:Decimal"})
+        >>> builtin = {"x": "decimal:Decimal"}
+        >>> numbers = NamedClassRegistry("number", "demo", "fractions", builtin)
         >>> numbers.load("x").__name__, numbers.load("fractions:Fraction").__name__
         ('Decimal', 'Fraction')
     """

@@ -39,7 +39,7 @@ def list_texts(path):
             yield node.value
 
 
-COMMANDS = {name: cli.load_command_module(name) for name in cli.COMMANDS}
+COMMANDS = {name: cli.import_cli_command(name) for name in cli.COMMANDS}
 LOADERS = ("update", "adapt", "predict", "evaluate", "inspect", "diff", "rollback")
 PRINTERS = {  # which commands print the messages of a file
     "data/columns.py": ("fit", "inspect"),

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from cirm import adapt, evaluate, fit, load, predict, save, update
-from cirm.model.conformal import calibrate_model
+from cirm.model.conformal import compute_conformal_thresholds
 from cirm.model.new_place import predict_quantity_at_new_place
 
 TARGET = "outcome"
@@ -365,4 +365,4 @@ def test_too_few_rows_for_an_interval_leave_its_cells_empty():
     found = predict(model, table)
     assert np.isfinite(found["prediction"]).all()
     assert found[["low", "high"]].isna().all(axis=None)
-    assert "too few to tell" in calibrate_model(model, 0.9).guarantee
+    assert "too few to tell" in compute_conformal_thresholds(model, 0.9).guarantee

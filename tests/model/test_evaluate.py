@@ -8,12 +8,12 @@ import torch
 
 from cirm import evaluate, fit, predict
 from cirm.data.columns import ColumnEncoding, TableEncoding
-from cirm.data.rows import split_off_held_out_rows
+from cirm.data.rows import split_held_out_rows
 from cirm.memory import list_state_tensors
 from cirm.model import explain
 from cirm.model.evaluate import compute_reliability_bins
 from cirm.model.explain import compute_column_importance, find_importance_drops
-from cirm.model.metrics import Predictions
+from cirm.model.metrics import PredictionsWithDeviation
 from cirm.randomness import Randomness
 
 FEW = {"hidden": (4,), "epochs": 3, "rate": 0.05}
@@ -21,7 +21,7 @@ FEW = {"hidden": (4,), "epochs": 3, "rate": 0.05}
 
 def split(rows, fraction=0.1, name="table"):
     source = Randomness((0,)).at("stage", 0).at(name)
-    return split_off_held_out_rows(torch.arange(rows), fraction, source)
+    return split_held_out_rows(torch.arange(rows), fraction, source)
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ def test_importance_is_the_mean_change_of_the_probability(clinic, monkeypatch):
 
     def predict_first(model, inputs):
         mean = torch.stack([1 - inputs[:, 0], inputs[:, 0]], 1)
-        return Predictions(mean, torch.zeros_like(mean))
+        return PredictionsWithDeviation(mean, torch.zeros_like(mean))
 
-    monkeypatch.setattr(explain, "predict_inputs_at_once", predict_first)
+    monkeypatch.setattr(explain, "predict_inputs_in_one_batch", predict_first)
     found = compute_column_importance(model, torch.zeros(1000, 2))
     assert found["flag"] == pytest.approx(0.5, abs=0.05)  # half of the draws are 1
     assert found["unused"] == 0

@@ -18,7 +18,7 @@ import numpy as np
 
 from cirm.data.values import Numbers
 from cirm.model.conformal import CONFIDENCES, collect_nonconformity_scores
-from cirm.model.facts import ModelFacts
+from cirm.model.facts import ModelMetadata
 from cirm.model.new_place import predict_quantity_at_new_place
 
 FEWEST_ANSWERED = 10  # rows of a place above a confidence, for it to count
@@ -26,7 +26,7 @@ PROMISED = 1 - (np.array(CONFIDENCES) + np.array([*CONFIDENCES[1:], 1.0])) / 2
 """The mean error of each bin according to the confidences."""
 
 
-class Abstention(NamedTuple):
+class AbstentionThreshold(NamedTuple):
     """From which rows a model abstains.
 
     Attributes:
@@ -43,7 +43,9 @@ class Abstention(NamedTuple):
     places: int
 
 
-def choose_abstention_threshold(model: ModelFacts, rate: float) -> Abstention:
+def choose_abstention_threshold(
+    model: ModelMetadata, rate: float
+) -> AbstentionThreshold:
     """Choose the confidence that predictions need, for an error of at most a rate."""
     _check_model_can_abstain(model, rate)
     places, is_arrival = collect_nonconformity_scores(model)
@@ -64,11 +66,11 @@ def choose_abstention_threshold(model: ModelFacts, rate: float) -> Abstention:
             break
         expected = _compute_expected_error(known, mix[index:], PROMISED[index:])
         if expected <= rate:
-            return Abstention(rate, confidence, expected, count)
-    return Abstention(rate, np.inf, np.nan, count)
+            return AbstentionThreshold(rate, confidence, expected, count)
+    return AbstentionThreshold(rate, np.inf, np.nan, count)
 
 
-def _check_model_can_abstain(model: ModelFacts, rate: float) -> None:
+def _check_model_can_abstain(model: ModelMetadata, rate: float) -> None:
     """Refuse a rate out of range, and models whose predictions have no such error."""
     if not 0 < rate < 1:
         raise ValueError(
@@ -98,7 +100,7 @@ def _count_rows_and_errors_in_bins(
     return tuple(counts - np.pad(counts[:, 1:], ((0, 0), (0, 1))))
 
 
-def _count_held_out_rows_by_confidence(model: ModelFacts) -> Numbers:
+def _count_held_out_rows_by_confidence(model: ModelMetadata) -> Numbers:
     """Return the held-out rows of the last stage in each bin of confidence, [c]."""
     last = [e for e in model.history if e.stage == model.stages - 1 and e.confident]
     empty = [0] * len(CONFIDENCES)
@@ -151,7 +153,9 @@ def _estimate_shift_of_error_log_odds(
     return shift, 1 / float(rows @ (errors * (1 - errors)))
 
 
-def describe_abstention(abstention: Abstention, abstained: int, rows: int) -> str:
+def describe_abstention(
+    abstention: AbstentionThreshold, abstained: int, rows: int
+) -> str:
     """Say from how many rows a model abstained, and what is expected of the others."""
     share = f"{abstained:,} of {rows:,} rows ({100 * abstained / rows:.1f} %)"
     if not np.isfinite(abstention.confidence):
