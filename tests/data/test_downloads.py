@@ -318,8 +318,8 @@ import dataclasses, sys, time
 from pathlib import Path
 from cirm.data import downloads, idx, image_sets
 folder, me, rounds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-base = image_sets.ImageSet("", "CC0", "a test", (12, 6), 10, ("",) * 4, side=5,
-                      installed=str(folder))
+base = image_sets.DownloadableImageSet(
+    "", "CC0", "a test", (12, 6), 10, ("",) * 4, side=5, installed=str(folder))
 (folder / f"ready-{me}").touch()
 while len(list(folder.glob("ready-*"))) < 2:
     time.sleep(0.001)

@@ -112,10 +112,10 @@ def test_workers_end_when_the_driver_is_killed(tmp_path):
     script = (
         "import multiprocessing, sys\n"
         "from pathlib import Path\n"
-        "from cirm.runs.jobs import Job\n"
+        "from cirm.runs.jobs import TrainingJob\n"
         "from cirm.runs.local import run_jobs_locally\n"
         "data = {'source': 'digits', 'examples': 100, 'sweep': ()}\n"
-        "work = [Job('colored', 'erm', 'joint', (s,), data, {'epochs': 10**6})"
+        "work = [TrainingJob('colored', 'erm', 'joint', (s,), data, {'epochs': 10**6})"
         " for s in (0, 1)]\n"
         "def told(job, done):\n"
         "    print(*(c.pid for c in multiprocessing.active_children()), flush=True)\n"
@@ -159,7 +159,7 @@ def test_a_killed_run_continues_and_ends_with_the_same_numbers(tmp_path):
         "run_jobs_locally(work, Path(sys.argv[2]), 1)\n"
     )
     (tmp_path / "tests_jobs.py").write_text(
-        f"from cirm.runs.jobs import Job\nwork = {work!r}\n"
+        f"from cirm.runs.jobs import TrainingJob\nwork = {work!r}\n"
     )
     folder = tmp_path / "killed"
     process = subprocess.Popen(

@@ -26,6 +26,13 @@ from cirm.runs.local import FAILURES, get_records_path
 from cirm.runs.tracker import JobTime, estimate_job_work_units
 
 DURATIONS_NAME = "durations.json"
+RECORDED_KINDS = {
+    "TrainingJob": "Job",
+    "ChooseSettingValueJob": "ChooseSettingJob",
+    "FitModelJob": "FitJob",
+    "SearchTrialJob": "CandidateJob",
+}
+"""What `durations.json` calls kinds of jobs that have another name by now."""
 REFERENCE_SECONDS = 0.3  # of processor time, which suffices for a tenth
 MAX_REFERENCE_WAIT = 2.0  # seconds of the clock, on a busy machine
 CALIBRATION_SECONDS = 10.0  # for all learners without a recorded duration
@@ -80,7 +87,7 @@ def hash_duration_settings(job: TrainingJob) -> str:
 
     source = job.data.get("source", "")
     work = [
-        type(job).__name__,
+        RECORDED_KINDS.get(type(job).__name__, type(job).__name__),
         job.dataset,
         "28x28" if source in IMAGE_SETS else source,
         job.data.get("side", 0),
