@@ -244,7 +244,7 @@ WRONG = {
         {name: values[:, :3] for name, values in t.items()},
         n,
     ),
-    "the answer came too late: it is for segment [0, 0, ": lambda t, n: (
+    "the answer of the site came too late: it is for segment [0, 0, ": lambda t, n: (
         t,
         {**n, "segment": [0, 0, *n["segment"][2:]]},
     ),

@@ -304,6 +304,8 @@ def test_nan_wrong_shapes_and_stale_rounds_are_refused_and_named(federation):
         "must have the type float32 and the shape [1, 3]. Check that the server and "
         "its sites run the same version of cirm"
     )
-    assert reasons[2].startswith("the answer came too late: it is for segment [0, 5, ")
+    assert reasons[2].startswith(
+        "the answer of the site came too late: it is for segment [0, 5, "
+    )
     assert [list(entry["up"]) for entry in found[:3]] == [["north"]] * 3
     assert set(found[3]["up"]) == {"north", "south"}

@@ -99,7 +99,7 @@ class ADMM:
         if self.growth_kind not in ("sum", "factor"):
             raise ValueError(
                 f"{where}: the setting growth_kind must be sum or factor, but is "
-                f"{self.growth_kind!r}."
+                f"{self.growth_kind!r}. Change it with --set growth_kind=VALUE."
             )
         least = 1 if self.growth_kind == "factor" else 0
         conditions = {
@@ -114,7 +114,8 @@ class ADMM:
             if not holds:
                 value = getattr(self, name)
                 raise ValueError(
-                    f"{where}: the setting {name} must be {range_}, but is {value}."
+                    f"{where}: the setting {name} must be {range_}, but is {value}. "
+                    f"Change it with --set {name}=VALUE."
                 )
 
     def get_constraint_weights_at_progress(self, progress: float) -> Weights:

@@ -317,9 +317,11 @@ def check_penalty_settings(
     for name, value in (("penalty", penalty), ("l2", l2)):
         if value < 0:
             raise ValueError(
-                f"{where}: the setting {name} must not be negative, but is {value}."
+                f"{where}: the setting {name} must not be negative, but is {value}. "
+                f"Change it with --set {name}=VALUE."
             )
     if not 0 <= anneal <= 1:
         raise ValueError(
-            f"{where}: the setting anneal must be from 0 to 1, but is {anneal}."
+            f"{where}: the setting anneal must be from 0 to 1, but is {anneal}. Change "
+            "it with --set anneal=VALUE."
         )

@@ -140,7 +140,9 @@ def _import_object_by_path(path: str, from_folder: bool = False) -> Any:  # noqa
     """Import `package.module:Name`, if asked also from the current folder."""
     module, _, name = path.partition(":")
     if not module or not name:
-        raise ImportError(f"{path!r} is not an import path. Write package.module:Class")
+        raise ImportError(
+            f"{path!r} is not an import path. Write it as package.module:Class"
+        )
     # Commands have their own folder on the path, not the one they are called in.
     here = str(Path.cwd())
     added = from_folder and here not in sys.path and "" not in sys.path

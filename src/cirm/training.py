@@ -83,17 +83,21 @@ class Descent:
             if not getattr(self, name) > 0:
                 raise ValueError(
                     f"The setting {name} must be positive, but is "
-                    f"{getattr(self, name)}."
+                    f"{getattr(self, name)}. Change it with --set {name}=VALUE (in "
+                    f"Python {name}=)."
                 )
         for name in ("batch", "decay"):
             if not getattr(self, name) >= 0:
                 value = getattr(self, name)
                 raise ValueError(
-                    f"The setting {name} must not be negative, but is {value}."
+                    f"The setting {name} must not be negative, but is {value}. Change "
+                    f"it with --set {name}=VALUE (in Python {name}=)."
                 )
         if self.optimiser not in ("adam", "sgd"):
             raise ValueError(
-                f"The setting optimiser must be adam or sgd, but is {self.optimiser!r}."
+                "The setting optimiser must be adam or sgd, but is "
+                f"{self.optimiser!r}. Change it with --set optimiser=adam (in Python "
+                "optimiser=)."
             )
 
     def count_steps(self, stage: Stage) -> int:

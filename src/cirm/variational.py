@@ -79,19 +79,22 @@ def check_variational_settings(where: str, learner: Any) -> None:  # noqa: ANN40
         known = ", ".join(get_args(KLScale))
         raise ValueError(
             f"{where}: the setting kl_scale must be one of {known}, but is "
-            f"{learner.kl_scale!r}."
+            f"{learner.kl_scale!r}. Change it with --set kl_scale=VALUE."
         )
     if learner.beta < 0:
         raise ValueError(
-            f"{where}: the setting beta must not be negative, but is {learner.beta}."
+            f"{where}: the setting beta must not be negative, but is {learner.beta}. "
+            "Change it with --set beta=VALUE."
         )
     for name in ("samples", "evaluations"):
         if (value := getattr(learner, name)) < 1:
             raise ValueError(
-                f"{where}: the setting {name} must be 1 or more, but is {value}."
+                f"{where}: the setting {name} must be 1 or more, but is {value}. "
+                f"Change it with --set {name}=VALUE."
             )
     for name in ("prior_std", "initial_std"):
         if (value := getattr(learner, name)) <= 0:
             raise ValueError(
-                f"{where}: the setting {name} must be positive, but is {value}."
+                f"{where}: the setting {name} must be positive, but is {value}. "
+                f"Change it with --set {name}=VALUE."
             )

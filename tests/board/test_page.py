@@ -59,20 +59,20 @@ def summary():
 
 def test_the_lead_says_where_ours_leads_and_where_not(summary):
     assert write_leaderboard_summary_paragraph(summary) == (
-        "steady has the highest mean in 1 of 2 columns: digits. Others lead in a table "
-        "(erm, by 2.0 points)."
+        "steady has the highest mean on 1 of 2 data sets: digits. Another learner "
+        "leads on a table (erm, by 2.0 points)."
     )
     near = copy.deepcopy(summary)
     near["cells"]["erm"]["d"]["unseen"]["mean"] = 64.5
     assert (
-        "In digits the lead is less than a standard deviation."
+        "On digits it leads by less than a standard deviation."
         in write_leaderboard_summary_paragraph(near)
     )
     without = copy.deepcopy(summary)
     del without["cells"]["steady"]
     assert write_leaderboard_summary_paragraph(without) == (
-        "steady has the highest mean in 0 of 2 columns. Others lead in digits (learner "
-        "11) and a table (erm)."
+        "steady has the highest mean on 0 of 2 data sets. Another learner leads on "
+        "digits (learner 11) and a table (erm)."
     )
 
 
@@ -80,10 +80,11 @@ def test_markdown_has_the_oracle_marked_and_what_is_left_out(summary):
     text = render_leaderboard_markdown(summary, "cirm board --quick")
     assert "| learner | beaten by, % mean | beaten by, % 95 % |" in text
     assert "digits oracle* |" in text
-    assert "which nobody knows in practice: not a result" in text
-    assert "- Left out, PACS: the data set is not in the cache." in text
+    assert "Nobody knows this score in practice, so it is no fair result." in text
+    assert "- PACS is left out: the data set is not in the cache." in text
     assert (
-        "Chosen by the worst inferred group of held-out training data: digits." in text
+        "Settings chosen by the score on the worst inferred group of held-out training "
+        "data: digits." in text
     )
     first = next(line for line in text.splitlines() if line.startswith("| steady"))
     assert "| 65.0 ± 1.0 | 68.0 ± 1.0 |" in first

@@ -47,9 +47,9 @@ def test_a_spent_budget_says_what_is_left_and_how_to_continue():
     queue = JobQueue(JOBS, budget=WallClockBudget(60.0), seconds=cost.seconds_by_job)
     assert queue.take_next_job() is None
     assert describe_jobs_left_by_time_budget(queue, cost, 3) == (
-        "The budget of 60 s is spent: 3 of 3 jobs are left, 6.0 core-minutes. The "
-        "shortest is expected to take 2 min. Run the same command again to continue "
-        "with them."
+        "The time budget of 60 s is used up: 3 of 3 jobs have not run, which need "
+        "about 6.0 core-minutes. The shortest of them is expected to take 2 min. Run "
+        "the same command again to continue with them."
     )
 
 
@@ -93,7 +93,7 @@ def test_a_run_within_a_budget_continues_to_the_numbers_of_a_run_without(
     status, _, error = cirm(*parts, "--budget", "1s")
     assert status == 0
     assert "Expected cost: " in error
-    assert "The budget of 1 s is spent: " in error
+    assert "The time budget of 1 s is used up: " in error
     assert "Run the same command again to continue with them." in error
     assert len(list((tmp_path / "parts").glob("jobs/*"))) < len(LEARNERS)
     status, _, error = cirm(*parts, "--budget", "1h")
@@ -109,4 +109,4 @@ def test_a_budget_holds_with_several_workers(cirm, tmp_path):
     words += ["--learner", "erm", "--learner", "irmv1", "--workers", "2"]
     status, _, error = cirm(*words, "--budget", "20s", "--out", tmp_path)
     assert status == 0
-    assert "The budget of 20 s is spent: 2 of 2 jobs are left" in error
+    assert "The time budget of 20 s is used up: 2 of 2 jobs have not run" in error

@@ -223,7 +223,7 @@ def test_rules_say_what_they_need():
         "leave-one-out",
         "oracle",
     }
-    assert lacking["next"] == "it needs two or more stages, but there is only 1"
+    assert lacking["next"] == "this rule needs two or more stages, but there is only 1"
     assert not any(rule.find_obstacle(stages=2, train=2, test=1) for rule in rules)
     assert all(rule.description for rule in rules)
     with pytest.raises(ValueError, match=r"no selection rule 'best'.*held-out"):

@@ -258,7 +258,7 @@ def test_the_preset_of_environment_inference_is_that_of_the_original():
             {"penalty": -1.0},
             "^virmv1: the setting penalty must not be negative, but is -1",
         ),
-        ({"anneal": 1.5}, r"anneal must be from 0 to 1, but is 1\.5\.$"),
+        ({"anneal": 1.5}, r"anneal must be from 0 to 1, but is 1\.5\. Change it"),
         ({"l2": -1.0}, "^virmv1: the setting l2 must not be negative, but is -1"),
         (
             {"draws": "both"},

@@ -94,8 +94,8 @@ def test_even_odds_of_an_error_stay_even_however_few_rows_there_are(choose):
     ("places", "words"),
     [
         (0, "from held-out rows"),
-        (1, "on arrival at one new place)"),
-        (2, "on arrival at 2 new places)"),
+        (1, "at one place before training there)"),
+        (2, "at 2 places before training there)"),
     ],
 )
 def test_the_number_of_arrivals_behind_an_expected_error_is_named(places, words):

@@ -157,12 +157,12 @@ def test_what_can_be_promised_depends_on_the_number_of_places(models):
     later = make_place(3)
     first = evaluate(fit(make_place(0), TARGET), later)["coverage"]
     assert first["places"] == 0
-    assert "not been scored on arrival at a new place" in first["guarantee"]
+    assert "never scored at a place before it was trained on it" in first["guarantee"]
     second = evaluate(models["values"], later)["coverage"]
     assert second["places"] == 2
-    assert "scores on arrival at 2 new places" in second["guarantee"]
+    assert "scores at 2 places before training there" in second["guarantee"]
     assert (
-        "scores on arrival at 18 places, this assumption is not needed"
+        "Once 18 places were scored in this way, the assumption is not needed"
         in second["guarantee"]
     )
     many = evaluate(models["values"], later, level=0.5)["coverage"]

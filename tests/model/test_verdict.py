@@ -186,7 +186,7 @@ def test_without_an_arrival_held_out_rows_are_compared_and_it_is_said():
     model = fit(table(400, rng), "y", learner="erm", settings=FEW)
     told = evaluate(model, table(300, rng))["verdict"]
     assert "on held-out rows of table" in told
-    assert "The model stores no scores on arrival at a new place" in told
+    assert "The model was never scored at a place before it was trained on it" in told
 
 
 def test_few_rows_are_not_compared():

@@ -82,7 +82,9 @@ def test_inspect_says_first_what_the_model_relies_on(cirm, model):
     assert re.search("marker [45]. %, crp [345]. %, .*scanner 0 %", importance)
     assert re.search("accuracy, % by place: clinic-a .* %, clinic-b .* %", scores)
     assert re.search(r"<title>scanner: \d\d\.\d % after clinic-a</title>", page)
-    assert re.search(r"clinic-b, on arrival: .* \(95 % interval .* 800 rows\)", page)
+    assert re.search(
+        r"clinic-b, before training there: .* \(95 % interval .* 800 rows\)", page
+    )
 
 
 def test_figures_come_before_tables_and_internals_are_folded(cirm, model):
@@ -142,7 +144,7 @@ def test_a_model_without_arrivals_is_compared_with_held_out_rows(cirm, model):
     assert cirm("fit", "clinic-a.csv", *words)[0] == 0
     words = ["evaluate", "clinic-b.csv", "--model", "first.cirm"]
     assert cirm(*words, "--report", "page.html")[0] == 0
-    assert "held-out rows of places learned from" in Path("page.html").read_text()
+    assert "held-out rows of the training places" in Path("page.html").read_text()
 
 
 def test_adapt_shows_what_was_learned_anew(cirm, model):

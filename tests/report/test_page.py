@@ -25,7 +25,7 @@ HEADINGS = [
     "Further measures",
     "Training curves",
     "Data kept from earlier environments",
-    "Settings, and the command to run this again",
+    "Settings, and the command that repeats this run",
 ]
 
 

@@ -264,7 +264,7 @@ def test_the_page_has_every_section_and_colours_the_verdicts(part, png):
         "The paper&#x27;s claims",
         "Example images",
         "Theory",
-        "Settings, and the command to run this again",
+        "Settings, and the command that repeats this run",
     ]
     body = text.partition("</style>")[2]
     for verdict in VERDICTS:

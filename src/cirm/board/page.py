@@ -50,11 +50,15 @@ def build_leaderboard_page(summary: Summary, command: str) -> str:
             "After adapting to the unseen place",
             [*_build_tables_of_scores_after_adapting(summary)],
         ),
-        PageSection("How it was made", [*describe_leaderboard_settings(summary)]),
-        PageSection("Command to run this again", [page.render_shell_command(command)]),
+        PageSection(
+            "How these scores were computed", [*describe_leaderboard_settings(summary)]
+        ),
+        PageSection(
+            "Command that repeats this run", [page.render_shell_command(command)]
+        ),
     ]
     return page.render_html_page(
-        "Board of learners", write_leaderboard_summary_paragraph(summary), content
+        "Leaderboard of learners", write_leaderboard_summary_paragraph(summary), content
     )
 
 
@@ -73,7 +77,7 @@ def render_leaderboard_markdown(summary: Summary, command: str) -> str:
         "# Board of learners",
         write_leaderboard_summary_paragraph(summary),
         *map(render_table_as_markdown, tables),
-        "## How it was made",
+        "## How these scores were computed",
         "\n".join(f"- {text}" for text in describe_leaderboard_settings(summary)),
         f"Made by `{command}`.",
     ]
@@ -98,16 +102,16 @@ def write_leaderboard_summary_paragraph(summary: Summary) -> str:
         gap = cells[leader][name]["unseen"]["mean"] - ours[name]["unseen"]["mean"]
         behind.append(f"{column['title']} ({leader}, by {gap:.1f} points)")
     if not led and not behind:
-        return "No column has results yet."
-    text = f"{OURS} has the highest mean in {len(led)} of {len(led) + len(behind)} "
-    text += "columns." if not led else f"columns: {join_words(led)}."
+        return "No data set has results yet."
+    text = f"{OURS} has the highest mean on {len(led)} of {len(led) + len(behind)} "
+    text += "data sets." if not led else f"data sets: {join_words(led)}."
     if close := [
         c["title"]
         for c in summary["columns"]
         if _is_lead_of_steady_within_noise(summary, c)
     ]:
-        text += f" In {join_words(close)} the lead is less than a standard deviation."
-    return text + (f" Others lead in {join_words(behind)}." if behind else "")
+        text += f" On {join_words(close)} it leads by less than a standard deviation."
+    return text + (f" Another learner leads on {join_words(behind)}." if behind else "")
 
 
 def _is_lead_of_steady_within_noise(
@@ -166,11 +170,11 @@ def build_leaderboard_table(summary: Summary) -> ReportTable:
     notes = [
         "Unseen: accuracy in percent (regressions: explained variance in percent) at "
         "the unseen place, mean ± standard deviation over seeds and orders. Beaten "
-        "by: the share of the other rows that have a higher score, averaged over "
-        "columns, with a bootstrap interval over columns and seeds. * Oracle: the "
-        "same search, but with settings chosen by the unseen score of the trials, "
-        "which nobody knows in practice: not a result. It can be lower than the honest "
-        "choice, since trials have few seeds and less data than the runs.",
+        "by: the share of the other learners with a higher score, averaged over the "
+        "data sets, with a bootstrap interval over data sets and seeds. * Oracle: "
+        "settings chosen by their score at the unseen place. Nobody knows this score "
+        "in practice, so it is no fair result. It can be below the fair choice, "
+        "because trials have fewer seeds and less data than the final runs.",
     ]
     return ReportTable("Board", columns, rows, notes)
 
@@ -178,16 +182,19 @@ def build_leaderboard_table(summary: Summary) -> ReportTable:
 def describe_leaderboard_settings(summary: Summary) -> list[str]:
     """Say how settings were chosen, and which columns are left out and why."""
     notes = [
-        f"Every row gets {summary['trials']} trials in each column, the first with the "
-        "learner's defaults, and the chosen settings are run with "
-        f"{len(summary['seeds'])} seeds. No choice sees the unseen place."
+        f"On each data set, {summary['trials']} settings of every learner are tried, "
+        "first its defaults. The chosen settings are then run with "
+        f"{len(summary['seeds'])} seeds. The unseen place is never used to choose "
+        "them."
     ]
     for rule, words in RULES.items():
         titles = [c["title"] for c in summary["columns"] if c["rule"] == rule]
         if titles:
-            notes.append(f"Chosen by {words}: {join_words(titles)}.")
+            notes.append(
+                f"Settings chosen by the score on {words}: {join_words(titles)}."
+            )
     notes += [
-        f"Left out, {title}: {reason}" for title, reason in summary["absent"].items()
+        f"{title} is left out: {reason}" for title, reason in summary["absent"].items()
     ]
     return notes
 

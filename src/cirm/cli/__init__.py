@@ -74,7 +74,7 @@ COMMANDS = {
     "compare": CommandHelpEntry(
         "compare_tables",
         MODELS,
-        "Say what differs between two tables: inputs, base rate, meaning of columns.",
+        "Show what differs between two tables: inputs, base rate, meaning of columns.",
     ),
     "inspect": CommandHelpEntry(
         "inspect_model",
@@ -92,7 +92,7 @@ COMMANDS = {
         "Return to the version of a model before its last update, or to another one.",
     ),
     "serve": CommandHelpEntry(
-        "serve_model", MODELS, "Predict over HTTP, until Ctrl-C."
+        "serve_model", MODELS, "Serve predictions over HTTP until Ctrl-C."
     ),
     "run": CommandHelpEntry(
         "run_learners",
@@ -132,7 +132,7 @@ COMMANDS = {
     "list": CommandHelpEntry(
         "list_registered_names_or_settings",
         REFERENCE,
-        "List what can be chosen by name, or the settings of one choice.",
+        "List learners, data sets and other named choices, or the settings of one.",
     ),
     "data": CommandHelpEntry(
         "",
@@ -247,7 +247,10 @@ def main() -> None:
         text = "This is a bug in cirm. Please report it, together with the lines above."
         print_error_and_exit(text, ExitCode.DEFECT, as_json)
     if status == ExitCode.INTERRUPTED:  # which has been said on standard error
-        print_json_error("The command was interrupted.", status)
+        print_json_error(
+            "The command was interrupted. Run it again to start over or to continue.",
+            status,
+        )
     sys.exit(status or ExitCode.OK)
 
 
@@ -256,7 +259,7 @@ def format_error_as_one_line(error: BaseException) -> str:
     if isinstance(error, click.ClickException):
         return error.format_message()
     if isinstance(error, MemoryError):
-        return "There is not enough memory. Use fewer rows, columns or samples."
+        return "The command ran out of memory. Use fewer rows, columns or samples."
     if isinstance(error, OSError) and error.errno in DISK_ERRORS and not error.filename:
         return (
             f"The standard output cannot be written: {str(error.strerror).lower()}. "

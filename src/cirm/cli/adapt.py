@@ -72,7 +72,9 @@ def adapt_model_command(
         {"--out": out, "--report": report}, [data, model], overwrite
     )
     secret = options.read_signing_key(key)
-    with show_progress_of_steps(f"No model was written to {out}.") as progress:
+    with show_progress_of_steps(
+        f"No model was written to {out}. Run the command again."
+    ) as progress:
         from cirm.model.adapt import adapt as adapt_model
 
         adapted = adapt_model(

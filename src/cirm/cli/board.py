@@ -36,25 +36,25 @@ def run_leaderboard_command(
     learner: Annotated[
         list[str] | None,
         typer.Option(
-            help="Row of the board, or learner; can be given several times.",
-            show_default="all rows",
+            help="Learner to compare; can be given several times.",
+            show_default="all learners",
         ),
     ] = None,
     column: Annotated[
         list[str] | None,
         typer.Option(
-            help="Column of the board, for example mnist-b01, pacs-sketch or "
+            help="Data set to compare them on, for example mnist-b01, pacs-sketch or "
             "gas-drift; can be given several times.",
-            show_default="all columns",
+            show_default="all data sets",
         ),
     ] = None,
     table: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="FOLDER:TARGET",
-            help="Also a table of your own, given as FOLDER:COLUMN: a folder with one "
-            "file for each place, of which the last by name is unseen, and the "
-            "column to predict; can be given several times.",
+            metavar="FOLDER:COLUMN",
+            help="Also use a table of your own. FOLDER has one file for each place, "
+            "and the last file by name is the unseen place; COLUMN is the column to "
+            "predict. Can be given several times.",
             show_default=False,
         ),
     ] = None,
@@ -71,7 +71,8 @@ def run_leaderboard_command(
         typer.Option(
             metavar="N",
             min=0,
-            help="Number of settings to try in a cell; 0 means 4, or 2 with --quick.",
+            help="Number of settings to try for each learner on each data set; 0 means "
+            "4, or 2 with --quick.",
         ),
     ] = 0,
     engine: EngineName = "local",
@@ -84,10 +85,10 @@ def run_leaderboard_command(
 ) -> None:
     """Compare learners on data sets whose places arrive one after another.
 
-    In every cell, settings are chosen with the same number of trials by a rule that
-    sees no unseen place; what the oracle would choose stands beside it. Columns whose
-    data are not there are named and left out. If it is interrupted, the same command
-    continues it.
+    For every learner and data set, the same number of settings is tried, and the best
+    are chosen without the unseen place. The score of the settings that would have been
+    best there is shown for comparison. Data sets that are not installed are named and
+    left out. If the command is interrupted, run it again to continue.
     """
     from cirm.cli.jobs import parse_and_start_time_budget
     from cirm.cli.progress import show_progress_of_steps
@@ -143,19 +144,19 @@ def run_leaderboard_plan(
     from cirm.runs.provenance import find_source_commit
 
     for title, reason in plan.absent.items():
-        print_lines_to_stderr(f"Left out, {title}: {reason}")
+        print_lines_to_stderr(f"{title} is left out: {reason}")
     if not plan.tasks:
         raise ValueError(
-            "The board is empty: none of the chosen learners runs on data that are "
-            "installed. Choose other columns with --column, or get their data with "
-            "`cirm data fetch`."
+            "There is nothing to run: none of the chosen learners works on a data set "
+            "that is installed. Choose other data sets with --column, or download them "
+            "with `cirm data fetch`."
         )
     options.create_result_folder(folder)
     restore_records_of_archived_jobs(folder)
     typer.echo(
-        f"{len(plan.rows)} rows, {len(plan.columns)} columns: "
-        f"first {len(plan.list_trials())} trials, which choose settings, and then the "
-        "runs with the chosen settings."
+        f"{len(plan.rows)} learners on {len(plan.columns)} data sets: first "
+        f"{len(plan.list_trials())} trials to choose settings, then runs with the "
+        "chosen settings."
     )
     if limit and plan.effort.block:  # a cell at a time, so that it has whole cells
         plan = replace(plan, effort=replace(plan.effort, block=1))

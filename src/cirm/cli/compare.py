@@ -74,7 +74,7 @@ def compare_tables(
     report: ReportFile = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Say what differs between two tables: inputs, base rate, meaning of columns.
+    """Show what differs between two tables: inputs, base rate, meaning of columns.
 
     The answer comes first, in one or two sentences. Every test is adjusted for the
     number of tests, and sizes of changes are given beside p-values. A column means

@@ -22,7 +22,11 @@ EXAMPLES = options.format_examples_for_command_help(
 def run_demo(
     seeds: Annotated[
         int,
-        typer.Option(metavar="N", min=1, help="Number of seeds: 0, 1, 2 and so on."),
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Number of seeds to run; they are 0, 1, 2 and so on.",
+        ),
     ] = 3,
     out: Annotated[Path, typer.Option(help="Folder to write the results to.")] = Path(
         "demo"

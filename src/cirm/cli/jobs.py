@@ -94,7 +94,7 @@ def run_jobs_with_progress(
 def describe_expected_cost_of_jobs(cost: JobCostEstimate) -> str:
     """Describe in one line what jobs are expected to cost, and how this is known."""
     if not cost.estimates.seconds:
-        return "Expected cost: not known, since no job could be timed."
+        return "Expected cost: unknown, because no job could be timed."
     text = f"Expected cost: {format_core_minutes(cost.core_seconds)}"
     if cost.workers:
         count = f"{cost.workers} worker{'s' if cost.workers > 1 else ''}"
@@ -120,12 +120,12 @@ def describe_jobs_left_by_time_budget(
     seconds = [cost.estimates.seconds.get(job.key, 0.0) for job in left]
     budget = format_duration(queue.budget.seconds if queue.budget else 0.0)
     text = (
-        f"The budget of {budget} is spent: {len(left)} of {total} jobs are left, "
-        f"{format_core_minutes(sum(seconds))}."
+        f"The time budget of {budget} is used up: {len(left)} of {total} jobs have not "
+        f"run, which need about {format_core_minutes(sum(seconds))}."
     )
     if len(left) == total:
         shortest = format_duration(min(cost.seconds_by_job.values(), default=0.0))
-        text = f"{text} The shortest is expected to take {shortest}."
+        text = f"{text} The shortest of them is expected to take {shortest}."
     return f"{text} Run the same command again to continue with them."
 
 

@@ -37,12 +37,12 @@ def list_registered_names_or_settings(
     name: Annotated[
         str,
         typer.Argument(
-            help="Name of one of them, to show its settings and their defaults.",
+            help="Name of a learner, data set or other choice, to show its settings.",
             show_default=False,
         ),
     ] = "",
 ) -> None:
-    """List what can be chosen by name, or the settings of one choice.
+    """List learners, data sets and other named choices, or the settings of one.
 
     Choices that another installed package offers are marked with its name. Wherever a
     name is expected, package.module:Class works as well.

@@ -133,7 +133,9 @@ def predict_target_of_file_rows(
     summary = PredictionCounts()
     notes: list[str] = []
     secret = options.read_signing_key(key)
-    with show_progress_of_steps("No predictions were written.") as progress:
+    with show_progress_of_steps(
+        "No predictions were written; run the command again."
+    ) as progress:
         from cirm.data.encoded_chunks import prefetch_items_in_thread
         from cirm.data.open_sources import open_sources_for_model
         from cirm.model.coverage import describe_prediction_uncertainty

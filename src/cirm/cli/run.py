@@ -57,7 +57,11 @@ def run_learners(
     order: RunOrder = "sequential",
     seeds: Annotated[
         int,
-        typer.Option(metavar="N", min=1, help="Number of seeds: 0, 1, 2 and so on."),
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Number of seeds to run; they are 0, 1, 2 and so on.",
+        ),
     ] = 5,
     preset: Preset = "",
     settings: LearnerSettings = None,
@@ -150,7 +154,12 @@ def run_learners(
         if no_diagnostics:
             jobs = [replace(job, diagnose=False) for job in jobs]
     if adapt and not any(job.adapt for job in jobs):
-        print_notes_once(["None of the learners can adapt, so --adapt has no effect."])
+        print_notes_once(
+            [
+                "None of the learners can adapt, so --adapt has no effect. Choose a "
+                "learner such as steady."
+            ]
+        )
     if data.description:
         typer.echo(data.description, err=as_json)
     name = options.make_file_name_from_key(dataset)

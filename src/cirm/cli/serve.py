@@ -84,7 +84,7 @@ def serve_model(
     learner: ModelLearner = None,
     key: KeyFile = None,
 ) -> None:
-    """Predict over HTTP, until Ctrl-C.
+    """Serve predictions over HTTP until Ctrl-C.
 
     POST /predict takes rows as JSON or CSV and returns predictions; /health says which
     model is in use, /metrics has counts for Prometheus, /openapi.json describes the

@@ -94,7 +94,7 @@ def run_stress_command(
 
     limit = parse_and_start_time_budget(budget)
     source = source or ("digits" if quick else "mnist")
-    with show_progress_of_single_step("preparing the stress map"):
+    with show_progress_of_single_step("preparing the stress test"):
         from cirm.runs.engines import JobEngine
         from cirm.stress.cells import list_shortcut_kinds, list_stress_test_cells
         from cirm.stress.results import StressTestPlan
@@ -153,7 +153,9 @@ def run_unfinished_jobs_of_stress_map(
         done = len(jobs) - len(waiting)
         finished = f"; {done} of them have finished" if done else ""
         typer.echo(
-            f"Stress map of {len(plan.cells)} cells: {len(jobs)} jobs{finished}."
+            f"Stress test with {len(plan.cells)} combinations of shortcut and "
+            "condition: "
+            f"{len(jobs)} jobs{finished}."
         )
         failures = run_jobs_with_progress(
             jobs,

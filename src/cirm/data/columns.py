@@ -136,7 +136,9 @@ class ColumnEncoding:
         numbers = convert_values_to_numbers(present, kind, written=written)
         infinite = ~np.isfinite(numbers)
         empty = "Correct it, or leave the cell empty."
-        raise_error_for_first_bad_value(present, infinite, "which is not finite", empty)
+        raise_error_for_first_bad_value(
+            present, infinite, "which is not a finite number", empty
+        )
         if kind == "boolean" and len(numbers) and numbers.min() < numbers.max():
             mode = float(numbers.mean() >= 0.5)
             return cls(name, kind, fill=mode, missing=missing)

@@ -220,7 +220,7 @@ def encode_targets(
         values, "number", "remove the row", schema.target.format
     )
     raise_error_for_first_bad_value(
-        values, ~np.isfinite(numbers), "which is not finite"
+        values, ~np.isfinite(numbers), "which is not a finite number"
     )
     return schema.target.standardise(numbers, values)
 

@@ -353,7 +353,7 @@ def _parse_targets_as_numbers(
             return _convert_boolean_words_to_digits(text), ""
         numbers = convert_values_to_numbers(values, "number", remedy, written)
     raise_error_for_first_bad_value(
-        values, ~np.isfinite(numbers), "which is not finite"
+        values, ~np.isfinite(numbers), "which is not a finite number"
     )
     return numbers, written
 

@@ -142,7 +142,7 @@ class Rule(ABC):
         ...     name = "worst-environment"
         ...     description = "score on the worst held-out part of an environment"
         ...
-        ...     def compute_mean_score(self, trained, data):
+        ...     def score(self, trained, data):
         ...         parts = ([part] for part in data.held_out)
         ...         scores = list(map(trained.compute_mean_score, parts))
         ...         return torch.stack(scores).amin(0)
@@ -201,7 +201,7 @@ class NextEnvironmentRule(Rule):
         return (
             ""
             if stages > 1
-            else (f"it needs two or more stages, but there is only {stages}")
+            else (f"this rule needs two or more stages, but there is only {stages}")
         )
 
 
@@ -251,7 +251,7 @@ class LeaveOneOutRule(Rule):
     def find_obstacle(self, stages: int, train: int, test: int) -> str:
         """Return an obstacle if there is only one training environment."""
         what = "two or more training environments"
-        return "" if train > 1 else f"it needs {what}, but there is only {train}"
+        return "" if train > 1 else f"this rule needs {what}, but there is only {train}"
 
 
 class OracleRule(Rule):
@@ -275,7 +275,7 @@ class OracleRule(Rule):
         return (
             ""
             if test
-            else "the rule needs a test environment, but the data set has none"
+            else "this rule needs a test environment, but the data set has none"
         )
 
 

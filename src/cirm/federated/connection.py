@@ -227,8 +227,9 @@ class SiteMessenger:
             for key in ("segment", "stage"):
                 if notes.get(key) != request.notes[key]:
                     raise ValueError(
-                        f"the answer came too late: it is for {key} {notes.get(key)}, "
-                        f"but the server has gone on to {key} {request.notes[key]}"
+                        f"the answer of the site came too late: it is for {key} "
+                        f"{notes.get(key)}, but the server has gone on to {key} "
+                        f"{request.notes[key]}"
                     )
             tensors = decode_and_check_tensors(arrays, request.shapes, f"site {name!r}")
             metrics = _check_metrics_of_site_answer(notes.get("metrics", {}))

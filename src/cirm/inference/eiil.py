@@ -89,7 +89,8 @@ class EIIL:
             if value < 0 or (name == "rate" and value == 0):
                 allowed = "above 0" if name == "rate" else "0 or more"
                 raise ValueError(
-                    f"eiil: the setting {name} must be {allowed}, but is {value}."
+                    f"eiil: the setting {name} must be {allowed}, but is {value}. Pass "
+                    "another value."
                 )
         self._build_descent()
 

@@ -397,5 +397,6 @@ class Learner(Generic[State]):
         if not valid:
             raise ValueError(
                 f"{type(self).__name__.lower()}: the setting {name} must be "
-                f"{allowed}, but is {getattr(self, name)!r}."
+                f"{allowed}, but is {getattr(self, name)!r}. Change it with --set "
+                f"{name}=VALUE (in Python {name}=)."
             )

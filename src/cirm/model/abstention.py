@@ -160,17 +160,17 @@ def describe_abstention(
     share = f"{abstained:,} of {rows:,} rows ({100 * abstained / rows:.1f} %)"
     if not np.isfinite(abstention.confidence):
         return (
-            f"Abstained from all {rows:,} rows: at no confidence are at most "
-            f"{100 * abstention.rate:.3g} % of the predictions expected to be wrong "
-            "at a new place. Allow a larger error rate with --abstain"
+            f"Abstained from all {rows:,} rows: even among the most confident "
+            f"predictions, more than {100 * abstention.rate:.3g} % are expected to be "
+            "wrong at a new place. Allow a larger error rate with --abstain"
         )
-    basis = f"the scores on arrival at {abstention.places} new places"
+    basis = f"the scores at {abstention.places} places before training there"
     if abstention.places == 1:
-        basis = "the scores on arrival at one new place"
+        basis = "the scores at one place before training there"
     if not abstention.places:
         basis = (
-            "held-out rows, because the model has not been scored on arrival at a "
-            "new place"
+            "held-out rows, because the model was never scored at a place before it "
+            "was trained on it"
         )
     least = f"Abstained from {share}"
     if abstention.confidence > 0:

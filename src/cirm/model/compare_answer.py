@@ -20,7 +20,7 @@ def summarise_table_comparison(report: Report) -> str:
     if report["same_rows"]:
         return f"{capitalise_first_letter(first)} and {second} hold the same rows."
     if not report["inputs"]:
-        return f"Too few rows ({rows}) to compare anything."
+        return f"There are too few rows ({rows}) to compare the tables."
     found = [
         *_describe_base_rate_change(report),
         *_describe_columns_with_changed_meaning(report),

@@ -141,7 +141,7 @@ def _find_reason_not_to_test_meaning(
 ) -> str:
     """Say why the meaning of columns cannot be tested; nothing if it can."""
     if features > MOST_FEATURES:
-        return "There are too many columns to test what each of them means."
+        return "There are too many columns to test whether any changed its meaning."
     fewest = min(map(len, targets))
     is_enough = True
     if task.classes:  # two of them must be in both tables

@@ -305,21 +305,20 @@ def _describe_coverage_guarantee(level: float, count: int, is_guaranteed: bool) 
     needed = int(np.ceil(2 * level / (1 - level) - 1e-9))
     if not count:
         return (
-            "The model has not been scored on arrival at a new place, so the "
-            f"{percent} were estimated from held-out rows, with a margin for usual "
-            "differences between places. This is no guarantee; update the model with "
-            "rows of another place to measure the differences"
+            f"The {percent} were estimated from held-out rows, with a margin for usual "
+            "differences between places, because the model was never scored at a "
+            "place before it was trained on it. This is no guarantee; update the "
+            "model with rows of another place to measure the differences"
         )
-    seen = f"{count} new place{'s' * (count > 1)}"
+    seen = f"{count} place{'s' * (count > 1)} before training there"
     if is_guaranteed:
         return (
             f"At least {percent} on average over new places, whatever their "
             "distributions, if they come in no particular order (conformal "
-            f"prediction from the scores on arrival at {seen})"
+            f"prediction from the scores at {seen})"
         )
     return (
         f"About {percent} on average over new places, provided that these differ no "
-        "more than those seen so far (random-effects model of the scores on arrival "
-        f"at {seen}). With scores on arrival at {needed} places, this assumption is "
-        "not needed"
+        f"more than those seen so far (random-effects model of the scores at {seen}). "
+        f"Once {needed} places were scored in this way, the assumption is not needed"
     )

@@ -45,7 +45,7 @@ def _list_notes_on_rare_classes(draft: SchemaWithFirstRows) -> list[str]:
         return []
     return [
         f"only one row of the first place has the class {quote_column_names(single)}, "
-        "too few to learn or to score it."
+        "too few to learn this class or to score it. Add rows of it, or leave it out."
     ]
 
 

@@ -222,7 +222,8 @@ def describe_adapted_environment(model: Model) -> list[str]:
         return []
     return [
         f"the model was adapted to {model.adaptation.name!r}, so its predictions are "
-        "meant for rows from there."
+        "meant for rows from there. For rows of another place, use the model before "
+        "it was adapted, or adapt it to that place."
     ]
 
 
@@ -242,7 +243,7 @@ def _warn_of_training_rows(
             notes.append(
                 f"place {name!r}: the model was already trained on these rows on "
                 f"{entry.time[:10]}, so these scores are too optimistic for new "
-                "places."
+                "places. Evaluate it on rows that it was not trained on."
             )
     return notes
 

@@ -174,7 +174,11 @@ def describe_encoding_of_columns(model: Model) -> list[dict[str, Any]]:
                 {"name": column.name, "kind": column.kind, "treatment": text}
             )
     for names, kind, text in (
-        (schema.ids, "identifier", "identifier, copied to the predictions"),
+        (
+            schema.ids,
+            "identifier",
+            "identifier: no input, but copied to the predictions",
+        ),
         (schema.ignored, "ignored", "ignored, as requested"),
     ):
         columns += [{"name": name, "kind": kind, "treatment": text} for name in names]

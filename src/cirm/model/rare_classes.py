@@ -72,8 +72,8 @@ def choose_class_weights(
         return {}
     if not classes:
         raise ValueError(
-            "Class weights: a regression has no classes. Leave out --class-weight (in "
-            "Python class_weight)."
+            "--class-weight: a regression has no classes. Leave out the option (in "
+            "Python class_weight=)."
         )
     if wanted == "balanced":
         mass = rows.weights
@@ -90,13 +90,13 @@ def choose_class_weights(
     if unknown := [name for name in given if name not in classes]:
         listed = ", ".join(classes[:10])
         raise ValueError(
-            f"Class weights: there is no class {unknown[0]!r}. The classes are "
+            f"--class-weight: there is no class {unknown[0]!r}. The classes are "
             f"{listed}; check the spelling."
         )
     if bad := [n for n, v in given.items() if not (v > 0 and math.isfinite(v))]:
         raise ValueError(
-            f"Class weights: the weight of {bad[0]!r} must be a positive number. "
-            "Write, for example, yes=5."
+            f"--class-weight: the weight of the class {bad[0]!r} is not a positive "
+            "number. Write, for example, yes=5."
         )
     return {name: given.get(name, 1.0) for name in classes}
 

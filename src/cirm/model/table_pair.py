@@ -95,11 +95,14 @@ def read_tables_to_compare(
     if MANY_SHARED <= shared < 1:
         text = (
             f"{100 * shared:.0f} % of the rows of {names[1]} are also in {names[0]}, "
-            "so the tables are not independent."
+            "so the tables are not independent and the p-values are not reliable."
         )
         notes.append(text)
     if (fewest := min(map(len, frames))) < FEW_ROWS:
-        notes.append(f"with {fewest} rows, only large changes can be detected.")
+        notes.append(
+            f"with {fewest} rows, only large changes can be detected. Compare more "
+            "rows to find smaller ones."
+        )
     tables = (frames[0], frames[1])
     return TablesToCompare(
         names, tables, encoding, target, targets, task, tuple(notes), shared

@@ -72,10 +72,12 @@ def compare_predictions_with_expected_scores(
     constant = describe_constant_predictions(model, mean, targets)
     constant = capitalise_first_letter(constant)
     if not expected.past:
-        text = "The model file contains no scores to compare with."
+        text = "The model file contains no earlier scores to compare these with."
         return _build_verdict_without_comparison(f"{constant}{text}")
     if len(targets) < FEWEST_COMPARED:
-        text = f"Too few rows to compare with the scores {expected.where}."
+        text = (
+            f"There are too few rows to compare them with the scores {expected.where}."
+        )
         return _build_verdict_without_comparison(f"{constant}{text}")
     found = compare_scores_with_past_environments(
         model, mean, targets, expected.past, weights
@@ -96,7 +98,7 @@ def compare_predictions_with_expected_scores(
             arrivals = []
         else:
             names = arrivals[0]["without"]
-            without = {"accuracy": f" without {names}"}
+            without = {"accuracy": f", without {names}"}
             without[""] = f", when the model still relied on {names}"
             expected = expected._replace(how=without)
             found = [accuracy, *_ignore_drops_explained_by_adaptation(found)]
@@ -296,8 +298,8 @@ def collect_expected_scores(model: Model, positives: float) -> ScoresExpectedOfM
         where = f"on held-out rows of {_join_environment_names(entries)}"
         past, caution = _drop_scores_at_other_thresholds(model, entries, past)
         caution += (
-            ". The model stores no scores on arrival at a new place, and those on "
-            "held-out rows of known places are too optimistic"
+            ". The model was never scored at a place before it was trained on it, and "
+            "scores on held-out rows of known places are too optimistic"
         )
         return ScoresExpectedOfModel(past, where, caution=caution)
     past = [
@@ -306,17 +308,19 @@ def collect_expected_scores(model: Model, positives: float) -> ScoresExpectedOfM
         for entry in arrivals
     ]
     past, caution = _drop_scores_at_other_thresholds(model, arrivals, past)
-    where = f"on arrival at {_join_environment_names(arrivals)}"
+    pronoun = "it" if len(arrivals) == 1 else "them"
+    names = _join_environment_names(arrivals)
+    where = f"at {names} before the model was trained on {pronoun}"
     how = {}
     if model.adaptation is not None:
-        how = {"": " without adapting"}
+        how = {"": ", without adapting"}
         past, is_known = _replace_accuracies_by_adapted_ones(model, arrivals, past)
         if is_known:
-            how["accuracy"] = " with adapting"
+            how["accuracy"] = ", with adapting"
     if len(past) == 1:
         caution += (
-            ". With a single arrival, the differences between places cannot be "
-            "estimated, so one that is usual may count as significant"
+            ". From a single place it is unknown how much places usually differ, so "
+            "a usual difference may count as significant"
         )
     return ScoresExpectedOfModel(past, where, how, caution)
 

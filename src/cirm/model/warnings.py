@@ -205,7 +205,10 @@ def warn_of_single_class(classes: tuple[str, ...], targets: Tensor) -> list[str]
     """Warn if all targets [n] of an environment are of one class."""
     if classes and len(targets.unique()) == 1:
         only = classes[int(targets.flatten()[0])]
-        return [f"all rows have the class {only!r}, so the accuracy says little."]
+        return [
+            f"all rows have the class {only!r}, so the accuracy says little. Evaluate "
+            "the model on rows of every class."
+        ]
     return []
 
 

@@ -67,12 +67,14 @@ class MLP(Network):
         if not 0 <= self.dropout < 1:
             raise ValueError(
                 "The setting dropout, the fraction of units that is dropped, must be "
-                f"at least 0 and less than 1, but is {self.dropout}."
+                f"at least 0 and less than 1, but is {self.dropout}. Change it with "
+                "--set dropout=VALUE (in Python dropout=)."
             )
         if self.activation not in ACTIVATIONS:
             raise ValueError(
                 f"The setting activation must be one of {', '.join(ACTIVATIONS)}, but "
-                f"is {self.activation!r}."
+                f"is {self.activation!r}. Change it with --set activation=VALUE (in "
+                "Python activation=)."
             )
 
     @classmethod

@@ -20,17 +20,17 @@ from cirm.report.table import (
 SPLIT = "diagnostic"
 COLUMNS = {
     "worst group": "worst group",
-    "agreement": "agrees with the reference, %",
+    "agreement": "agreement with the reference model, %",
     "calibration": "calibration error, %",
-    "calibration spread": "range of the calibration error over groups",
+    "calibration spread": "spread of the calibration error between groups",
     "slope penalty": "slope penalty",
 }
 """What tables show for all environments together, with the headings."""
 
 GROUP_COLUMNS = {
     ("worst group", "group score"): "score (environments: of the worst group)",
-    ("reference",): "score of the reference",
-    ("agreement",): "agrees with the reference, %",
+    ("reference",): "score of the reference model",
+    ("agreement",): "agreement with the reference model, %",
     ("calibration", "group calibration"): "calibration error, %",
     ("slope penalty",): "slope penalty",
 }

@@ -33,7 +33,7 @@ MAX_CLASSES_AS_TABLE = 5  # with intervals, more columns do not fit a page
 LEGEND: dict[MarkKind, str] = {
     "main": "here",
     "warning": "here, significantly worse",
-    "earlier": "on arrival at other new places",
+    "earlier": "at other places, before training there",
 }
 
 
@@ -117,14 +117,14 @@ def _build_scores_by_place_section(content: Content) -> PageSection:
     ]
     expected = content["expected"]
     earlier = expected["on_arrival"] or expected["held_out"]
-    words, legend = "on arrival", LEGEND
+    words, legend = "before training there", LEGEND
     if without := content["arrivals_without_columns"]:
         names = without[0]["without"].replace("`", "")
-        earlier, words = without, f"on arrival without {names}"
+        earlier, words = without, f"before training there, without {names}"
         legend = LEGEND | {"earlier": words}
     elif not expected["on_arrival"]:
         words = "held-out rows"
-        legend = LEGEND | {"earlier": "held-out rows of places learned from"}
+        legend = LEGEND | {"earlier": "held-out rows of the training places"}
     scores += [
         EnvironmentScoreWithRows(
             one["environment"], one[metric], one["rows"], "earlier", words
@@ -170,7 +170,7 @@ def _build_calibration_section(content: Content) -> PageSection | None:
         return None
     table = ReportTable("Calibration", ["mean confidence", "accuracy", "rows"], rows)
     folded = page.render_collapsible_html_block(
-        "The same as a table", page.render_section_content([table])
+        "The same numbers as a table", page.render_section_content([table])
     )
     return PageSection("Calibration", [render_calibration_figure(bins), folded])
 
@@ -189,7 +189,7 @@ def _build_coverage_section(content: Content) -> PageSection | None:
 
 
 def _build_expected_scores_section(content: Content) -> PageSection:
-    words = {"held_out": "after learning it", "on_arrival": "before learning it"}
+    words = {"held_out": "after training", "on_arrival": "before training"}
     rows: list[Row] = []
     for kind, entries in content["expected"].items():
         for entry in entries:
@@ -208,6 +208,6 @@ def _build_expected_scores_section(content: Content) -> PageSection:
         [
             ReportTable("Scores", names, rows, row_headings=2)
             if rows
-            else "The model file contains no scores to compare with."
+            else "The model file contains no earlier scores to compare these with."
         ],
     )

@@ -67,8 +67,9 @@ def _describe_whether_column_meanings_hold(content: Content) -> str:
     if verdict:
         return verdict if verdict.endswith(".") else f"{verdict}."
     return (
-        "Whether these columns mean the same at other places is unknown: the learner "
-        f"{content['learner']} does not test it."
+        "Whether these columns mean the same at other places is unknown, because the "
+        f"learner {content['learner']} does not test it. Evaluate the model at each "
+        "new place."
     )
 
 

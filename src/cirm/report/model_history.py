@@ -36,10 +36,10 @@ def build_model_history_table(history: Sequence[Content]) -> ReportTable:
         ReportColumn("place"),
         ReportColumn("learned on"),
         "rows",
-        f"{metric} on arrival",
+        f"{metric} before training there",
         f"{metric} after",
         ReportColumn("files, SHA-256"),
-        ReportColumn("digest of the rows"),
+        ReportColumn("fingerprint of the rows"),
     ]
     return ReportTable("History", columns, rows)
 

@@ -35,8 +35,8 @@ from cirm.report.table import ReportColumn, ReportTable
 from cirm.report.text import format_bytes
 
 LEGEND: dict[MarkKind, str] = {
-    "main": "after learning it, held-out rows",
-    "earlier": "on arrival, before learning it",
+    "main": "after training there, on held-out rows",
+    "earlier": "before training there",
 }
 
 
@@ -109,8 +109,8 @@ def _render_main_facts_of_model(content: Content) -> EscapedHtml:
     ]
     arrivals = [one for one in history if metric in one["metrics_before"]]
     for one, part, words in (
-        *((one, "metrics_before", "on arrival at") for one in arrivals[-1:]),
-        (history[-1], "metrics_after", "now, held-out rows of"),
+        *((one, "metrics_before", "before training at") for one in arrivals[-1:]),
+        (history[-1], "metrics_after", "now, on held-out rows of"),
     ):
         if metric in one[part]:
             name = HEADINGS[metric].removesuffix(", %")
@@ -156,7 +156,7 @@ def _build_importance_section(content: Content) -> PageSection | None:
         rows.append([name, *map(format_percent_with_one_decimal, shares)])
     columns = ["column", *(f"after {one['name']}" for one in history)]
     folded = page.render_collapsible_html_block(
-        "The same as a table, after each place",
+        "The same numbers as a table, after each place",
         page.render_section_content([ReportTable("Importance", columns, rows)]),
     )
     first = content["history"][0]["name"]
@@ -177,20 +177,20 @@ def _build_scores_section(content: Content) -> PageSection | None:
             value = one["metrics_before"][metric]
             scores.append(
                 EnvironmentScoreWithRows(
-                    one["name"], value, one["rows"], "earlier", "on arrival"
+                    one["name"], value, one["rows"], "earlier", "before training there"
                 )
             )
         if metric in one["metrics_after"]:
             value, rows = one["metrics_after"][metric], one["held_out"] or one["rows"]
-            words = "after learning it"
+            words = "after training there"
             scores.append(
                 EnvironmentScoreWithRows(one["name"], value, rows, "main", words)
             )
     if not scores:
         return None
     text = (
-        "Scores on arrival, before the model had learned from a place, come closest to "
-        "those at a place that it has never seen."
+        "The scores before the model was trained on a place come closest to those at "
+        "a place that it has never seen."
     )
     return PageSection(
         "Scores by place",

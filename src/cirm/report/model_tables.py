@@ -23,15 +23,15 @@ HEADINGS = {
     "rmse": "root mean squared error",
     "mae": "mean absolute error",
     "r2": "R²",
-    "agreement": "agrees with the reference, %",
-    "reference": "score of the reference",
-    "calibration spread": "range of the calibration error over groups",
+    "agreement": "agreement with the reference model, %",
+    "reference": "score of the reference model",
+    "calibration spread": "spread of the calibration error between groups",
     "constant": "collapse to a constant",
 }
 """Names of metrics and diagnostics for readers."""
 
 ADAPTATION_PARTS = {
-    "What adapting gained on arrival at places with known targets": "gains",
+    "What adapting would have gained at places with known targets": "gains",
     "Not adapted": "refusals",
     "Notes": "notes",
 }

@@ -233,7 +233,7 @@ def write_comparison_lead_paragraph(
     if not total:
         return "The paper reports none of these numbers."
     if total == counts["no-data"]:
-        return "None of the paper's numbers was measured."
+        return "None of the paper's numbers has been measured yet."
     text = (
         f"Of {total} numbers in the paper, {counts['match']} match ours, "
         f"{counts['better']} of ours are better and {counts['differs']} differ"
@@ -488,7 +488,7 @@ def _build_experiment_settings_section(
                 page.render_html_paragraph(f"Source code: {commits}.", "small")
             )
         content += _render_experiment_settings(part)
-    return PageSection("Settings, and the command to run this again", content)
+    return PageSection("Settings, and the command that repeats this run", content)
 
 
 def _render_experiment_settings(part: ExperimentReport) -> list[EscapedHtml]:

@@ -504,4 +504,4 @@ def _build_run_settings_section(view: RunFigureData, command: str) -> PageSectio
         )
         for dataset in datasets.values()
     ]
-    return PageSection("Settings, and the command to run this again", content)
+    return PageSection("Settings, and the command that repeats this run", content)

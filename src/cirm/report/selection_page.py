@@ -66,7 +66,7 @@ def build_selected_settings_table(search: Search) -> ReportTable:
                 format_settings_as_assignments(pick["settings"]),
             ]
         )
-    columns: list[ReportColumn | str] = ["rule", "score by the rule", "trial"]
+    columns: list[ReportColumn | str] = ["rule", "score that the rule gives", "trial"]
     columns += [
         *(["training", "unseen"] if is_revealed else []),
         ReportColumn("settings"),

@@ -430,7 +430,7 @@ def plan_jobs_of_selected_trials(
             texts=texts, label=f"{search.learner_key}, trial {pick['trial']}",
         )  # fmt: skip
         jobs[pick["trial"]] = [
-            replace(job, selection="a pick of cirm select") for job in planned
+            replace(job, selection="chosen by cirm select") for job in planned
         ]
     return jobs
 

@@ -62,7 +62,9 @@ def build_json_schema_of_row(model: Model, fill_missing: bool) -> Json:
     properties = {c.name: build_json_schema_of_column(c) for c in columns if c.features}
     required = [] if fill_missing else list(properties)
     for name in model.schema.ids:
-        properties[name] = {"description": "identifier, copied to the prediction"}
+        properties[name] = {
+            "description": "identifier: no input, but copied to the prediction"
+        }
     return {"type": "object", "properties": properties, "required": required}
 
 
@@ -115,11 +117,11 @@ def _describe_predict_operation(most_rows: int) -> Json:
     )
     csv = {name: {"schema": TEXT} for name in ("text/csv", "text/tab-separated-values")}
     refusals = {
-        400: "The body cannot be read",
-        401: "The token is missing or wrong",
-        413: "Too many rows or bytes",
+        400: "The body of the request cannot be read",
+        401: "The access token is missing or wrong",
+        413: "The request has too many rows or bytes",
         415: "Another content type",
-        422: "A row or column is wrong",
+        422: "A row or column of the request cannot be used",
     }
     return {
         "summary": "Predict rows",

@@ -67,7 +67,7 @@ def build_stress_test_page(
             "",
             [
                 page.render_headline_numbers(list_stress_test_headline_numbers(cells)),
-                "A learner withstands the shortcut in a cell if three conditions hold:",
+                "A learner withstands a shortcut if three conditions hold:",
                 page.render_notes_as_list(CRITERIA),
             ],
         ),
@@ -103,9 +103,11 @@ def build_stress_test_page(
                 page.render_notes_as_list(_describe_shortcut_kinds(cells)),
             ],
         ),
-        PageSection("Command to run this again", [page.render_shell_command(command)]),
+        PageSection(
+            "Command that repeats this run", [page.render_shell_command(command)]
+        ),
     ]
-    title = f"Stress map of {learner}"
+    title = f"Stress test of {learner}"
     return page.render_html_page(
         title, write_stress_test_summary_paragraph(cells, learner), content
     )
@@ -114,13 +116,13 @@ def build_stress_test_page(
 def write_stress_test_summary_paragraph(cells: Sequence[Summary], learner: str) -> str:
     """Say in how many cells the learner withstands the shortcut, and where it fails."""
     if not cells:
-        return "No cell has results yet."
+        return "No combination of shortcut and condition has results yet."
     failed = sorted(
         (c for c in cells if not c["withstands"]), key=lambda c: float(c["gap"])
     )
     text = (
         f"{learner} withstands the shortcut in {len(cells) - len(failed)} of "
-        f"{len(cells)} cells."
+        f"{len(cells)} combinations of shortcut and condition."
     )
     if failed:
         names = join_words(map(format_name_of_stress_cell, failed), MOST_NAMED + 1)
@@ -139,7 +141,7 @@ def list_stress_test_headline_numbers(
     facts = [
         (
             f"{held} of {len(cells)}",
-            ("cells in which the learner withstands the shortcut"),
+            ("combinations of shortcut and condition that the learner withstands"),
         ),
         (
             _format_signed_difference(worst["gap"]),
@@ -202,7 +204,9 @@ def build_stress_test_table(cells: Sequence[Summary], learner: str) -> ReportTab
         "on the same data without the shortcut. Limit: the Bayes limit.",
         "✓: the learner withstands the shortcut. " + " ".join(CRITERIA),
     ]
-    return ReportTable(f"Stress map of {learner}", columns, rows, notes, row_headings=2)
+    return ReportTable(
+        f"Stress test of {learner}", columns, rows, notes, row_headings=2
+    )
 
 
 def _render_score_overview_figure(

@@ -25,13 +25,14 @@ WORST_LEAK = 0.75  # of the separation of classes: with more, EM follows the lea
 REFUSALS = (
     "",
     "nothing unstable was found, so there is nothing to adapt",
-    f"fewer than {FEWEST_ROWS} rows",
+    f"there are fewer than {FEWEST_ROWS} rows without labels",
     "the stable model is hardly better than chance, so it cannot show what a feature "
     "means here",
-    "the stable model depends on the feature, or may do so",
+    "the stable model depends on the unstable feature, or may do so",
     "adapting would not have helped at the places seen",
-    "these rows do not show clearly enough what the feature says about the target here",
-    "what the feature would mean here contradicts the stable model",
+    "these rows do not show clearly enough what the unstable feature says about the "
+    "target here",
+    "what the unstable feature would mean here contradicts the stable model",
 )
 
 
