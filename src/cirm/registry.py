@@ -54,7 +54,7 @@ class NamedClassRegistry:
         Raises:
             ValueError: If the key is unknown or its module cannot be imported.
         """
-        if path := self._get_builtin_path(key):
+        if path := self._get_builtin_import_path(key):
             return _import_object_by_path(path)
         entry = self._list_entry_points().get(key)
         if entry is None and not (import_paths and ":" in key):
@@ -96,7 +96,7 @@ class NamedClassRegistry:
         several classes. The source is read, not imported, so that a listing is fast.
         """
         entry = self._list_entry_points().get(key)
-        path = self._get_builtin_path(key) or (entry.value if entry else key)
+        path = self._get_builtin_import_path(key) or (entry.value if entry else key)
         module, _, name = path.partition(":")
         try:
             spec = find_spec(module)
@@ -118,7 +118,7 @@ class NamedClassRegistry:
             return ""
         return entry.dist.name if entry.dist else entry.module.partition(".")[0]
 
-    def _get_builtin_path(self, key: str) -> str:
+    def _get_builtin_import_path(self, key: str) -> str:
         key = self.aliases.get(key, key)
         name = self.builtin.get(key, "")
         if not name or ":" in name:

@@ -32,7 +32,7 @@ from cirm.report.summary import (
     MeanAndStd,
     SummaryCurvePoint,
     collect_scores_after_each_stage,
-    collect_sweep_scores,
+    collect_scores_along_sweep,
     summarise_records,
 )
 
@@ -41,7 +41,7 @@ numbers = st.floats(-1e6, 1e6)
 
 
 def lines_of(records):
-    curves = collect_sweep_scores(records).items()
+    curves = collect_scores_along_sweep(records).items()
     return [
         LearnerPlotLine(name, points, style)
         for style, (name, points) in enumerate(curves)

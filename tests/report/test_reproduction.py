@@ -12,8 +12,8 @@ from cirm.report.paper_page import (
     build_paper_comparison_tables,
     build_paper_page,
     describe_missing_numbers,
-    render_comparison_latex,
-    render_comparison_markdown,
+    render_paper_tables_as_latex,
+    render_paper_tables_as_markdown,
     render_results_document,
     render_sweep_of_experiment,
     summarise_learners_of_row,
@@ -122,7 +122,7 @@ def test_a_table_in_which_nothing_was_measured_says_so_in_each_cell():
         for split in ("train", "test")
         for name in LEARNERS[:2]
     ]
-    text = render_comparison_markdown(summary(LEARNERS[:2], cells))
+    text = render_paper_tables_as_markdown(summary(LEARNERS[:2], cells))
     assert text.count("| ∅ | ∅ |") == 2
 
 
@@ -137,7 +137,7 @@ def test_a_wide_and_low_table_is_turned_and_empty_columns_are_left_out():
 
 
 def test_markdown_has_ours_beside_the_papers_with_the_verdict():
-    text = render_comparison_markdown(summary())
+    text = render_paper_tables_as_markdown(summary())
     assert "| ERM | 21.0 ± 0.5 ▲ | 20.0 ± 1.0 | 21.0 ± 0.5 ▲ | 20.0 ± 1.0 |" in text
     assert "|  | train, ours | train, paper | test, ours | test, paper |" in text
     assert "✓ match" in text
@@ -155,7 +155,7 @@ def test_a_table_that_stays_wide_has_the_papers_numbers_below():
         {"headings": ["n", str(n)], "places": [(f"n={n}", k, "test") for k in LEARNERS]}
         for n in range(5)
     ]
-    rows = render_comparison_markdown(made).splitlines()
+    rows = render_paper_tables_as_markdown(made).splitlines()
     assert rows[4].startswith("| n | 0 | ours | 30.0 ± 0.5 ✓ | 30.0 ± 0.5 ✓ |")
     assert rows[5].startswith("|  |  | paper | 20.0 ± 1.0 | 20.0 ± 1.0 |")
     assert {row.count("|") for row in rows[2:14]} == {13}
@@ -182,13 +182,13 @@ def test_a_number_without_the_papers_may_stand_beside_another_published_one():
     made = {**summary(), "cells": cells, "tables": [{**table, "lines": lines}]}
     (table,) = build_paper_comparison_tables(made)
     assert table.sources == ("ours", "IRM's runs")
-    assert "| homo | 0.010 ± 0.500 | 0.009 |" in render_comparison_markdown(made)
+    assert "| homo | 0.010 ± 0.500 | 0.009 |" in render_paper_tables_as_markdown(made)
 
 
 def test_numbers_with_no_verdict_come_without_the_meaning_of_verdicts():
     cells = [cell("mnist", name, "test", 20.0, None, None) for name in LEARNERS]
     alone = summary(cells=cells)
-    for render in (render_comparison_markdown, render_comparison_latex):
+    for render in (render_paper_tables_as_markdown, render_paper_tables_as_latex):
         assert "at most twice" in " ".join(render(summary()).split())
         assert "at most twice" not in " ".join(render(alone).split())
         assert "tandard deviation" in render(alone)
@@ -197,7 +197,7 @@ def test_numbers_with_no_verdict_come_without_the_meaning_of_verdicts():
 def test_latex_is_in_the_papers_layout_and_escaped():
     made = summary()
     made["title"] = "100 % of_it & more"
-    text = render_comparison_latex(made)
+    text = render_paper_tables_as_latex(made)
     assert r"100 \% of\_it \& more" in text
     assert r"\begin{tabular}{ll" + "r" * 9 + "}" in text
     lines = text.splitlines()
@@ -217,7 +217,7 @@ def test_headings_that_repeat_in_latex_span_their_columns():
     table = {"title": "T", "corner": [""], "columns": columns}
     lines = [{"headings": ["EIIL"], "places": places}]
     made = {**summary(), "cells": cells, "tables": [{**table, "lines": lines}]}
-    text = render_comparison_latex(made)
+    text = render_paper_tables_as_latex(made)
     assert r" &  & \multicolumn{2}{c}{A} & \multicolumn{2}{c}{B} \\" in text
     assert r"EIIL & ours & 30.0 (0.5) & 30.0 (0.5) & 30.0 (0.5) & 30.0 (0.5)" in text
 
@@ -313,8 +313,12 @@ def test_the_document_says_where_each_number_comes_from(part):
 
 def test_a_summary_may_come_from_its_file(part):
     again = json.loads(json.dumps(part.summary))
-    assert render_comparison_markdown(again) == render_comparison_markdown(part.summary)
-    assert render_comparison_latex(again) == render_comparison_latex(part.summary)
+    assert render_paper_tables_as_markdown(again) == render_paper_tables_as_markdown(
+        part.summary
+    )
+    assert render_paper_tables_as_latex(again) == render_paper_tables_as_latex(
+        part.summary
+    )
 
 
 @pytest.mark.integration

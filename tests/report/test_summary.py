@@ -8,7 +8,7 @@ import pytest
 from cirm.records import RunRecord, ScoreRecord, TrainingCurveRecord
 from cirm.report.summary import (
     collect_scores_after_each_stage,
-    collect_sweep_scores,
+    collect_scores_along_sweep,
     collect_training_curves,
     is_learner_on_grey_images,
     summarise_records,
@@ -154,13 +154,13 @@ def test_the_sweep_is_ordered_by_place_and_taken_after_the_last_stage():
         ScoreRecord(**{**vars(row), "position": float(row.environment[1:])})
         for row in rows
     ]
-    points = collect_sweep_scores([*placed, *TWO_SEEDS])["erm"]
+    points = collect_scores_along_sweep([*placed, *TWO_SEEDS])["erm"]
     assert [(p.x, p.mean) for p in points] == [(0.0, 10.0), (0.5, 60.0), (1.0, 110.0)]
     assert points[0].std == pytest.approx(math.sqrt(2))
 
 
 def test_records_without_a_sweep_have_no_curve():
-    assert collect_sweep_scores(TWO_SEEDS) == {}
+    assert collect_scores_along_sweep(TWO_SEEDS) == {}
 
 
 @pytest.mark.parametrize("counted_on", [False, True])

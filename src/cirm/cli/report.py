@@ -65,13 +65,13 @@ def render_experiments_by_file_extension(
     from cirm.paper.reproduction import combine_experiment_summaries
     from cirm.report.paper_page import (
         build_paper_page,
-        render_comparison_latex,
+        render_paper_tables_as_latex,
         render_results_document,
     )
 
     results = list(parts.values())
     if out.suffix == ".tex":
-        return "\n".join(render_comparison_latex(part.summary) for part in results)
+        return "\n".join(render_paper_tables_as_latex(part.summary) for part in results)
     claims = combine_experiment_summaries(results)["claims"]
     if out.suffix == ".html":
         return build_paper_page("Results", results, claims)

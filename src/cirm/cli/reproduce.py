@@ -85,7 +85,7 @@ def reproduce_paper_experiments(
     with show_progress_of_single_step("preparing the experiments"):
         from cirm.paper.pages import (
             render_example_images_of_sources,
-            write_overview_files,
+            write_overview_of_experiments,
             write_paper_figures,
         )
         from cirm.paper.reproduction import plan_paper_reproduction
@@ -115,7 +115,7 @@ def reproduce_paper_experiments(
             pictures = render_example_images_of_sources(
                 [plan.experiment for plan in plans]
             )
-            write_overview_files(parts, root, pictures.values())
+            write_overview_of_experiments(parts, root, pictures.values())
         page = (root / "report.html").resolve()
         typer.echo(f"Wrote the report of all experiments to {page}")
     for line in failures:
@@ -174,7 +174,7 @@ def run_missing_jobs_of_plans(
     for seed in rounds:
         for plan, folder in zip(plans, folders, strict=True):
             if seed == rounds[0]:
-                print_reproduction_plan(plan, plan.list_waiting_jobs(folder))
+                print_reproduction_plan(plan, plan.list_jobs_without_results(folder))
             failures |= run_missing_jobs_of_plan(plan, folder, engine, budget, seed)
     return failures
 
@@ -196,7 +196,7 @@ def run_missing_jobs_of_plan(
     archive = add_finished_jobs_to_archive(plan.all_jobs, folder, commit)
 
     def list_jobs_without_records() -> list[TrainingJob]:
-        waiting = plan.list_waiting_jobs(folder)
+        waiting = plan.list_jobs_without_results(folder)
         return [job for job in waiting if seed is None or job.seeds[0] == seed]
 
     def rank_jobs(jobs: Sequence[TrainingJob]) -> dict[str, int]:

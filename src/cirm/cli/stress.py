@@ -145,7 +145,7 @@ def run_unfinished_jobs_of_stress_map(
 
     options.create_result_folder(folder)
     commit, jobs = find_source_commit(), plan.jobs
-    waiting = plan.list_waiting_jobs(folder)
+    waiting = plan.list_jobs_without_results(folder)
     failures: dict[str, str] = {}
     if not waiting:
         typer.echo(f"All {len(jobs)} jobs have finished already; nothing to run.")
@@ -159,7 +159,7 @@ def run_unfinished_jobs_of_stress_map(
         )
         failures = run_jobs_with_progress(
             jobs,
-            lambda: plan.list_waiting_jobs(folder),
+            lambda: plan.list_jobs_without_results(folder),
             folder,
             engine,
             "cirm stress",

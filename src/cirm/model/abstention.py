@@ -64,7 +64,7 @@ def choose_abstention_threshold(
         ]
         if not known or not mix[index:].any():
             break
-        expected = _compute_expected_error(known, mix[index:], PROMISED[index:])
+        expected = _compute_expected_error_rate(known, mix[index:], PROMISED[index:])
         if expected <= rate:
             return AbstentionThreshold(rate, confidence, expected, count)
     return AbstentionThreshold(rate, np.inf, np.nan, count)
@@ -108,7 +108,7 @@ def _count_held_out_rows_by_confidence(model: ModelMetadata) -> Numbers:
     return _count_rows_and_errors_in_bins(totals, empty)[0]
 
 
-def _compute_expected_error(
+def _compute_expected_error_rate(
     known: Sequence[tuple[Numbers, ...]], mix: Numbers, promised: Numbers
 ) -> float:
     """Return the expected fraction of errors at a new place.

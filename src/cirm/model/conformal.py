@@ -91,7 +91,7 @@ def measure_nonconformity(
     if not classes:
         scores = _compute_value_nonconformity_scores(mean[:, 0], targets)
         return NonconformitySummary(
-            {"": len(scores)}, {"": _compute_score_quantiles(scores)}
+            {"": len(scores)}, {"": _compute_nonconformity_quantiles(scores)}
         )
     rows = np.arange(len(mean))
     scores = _compute_class_nonconformity_scores(mean)[rows, targets]
@@ -101,7 +101,7 @@ def measure_nonconformity(
     return NonconformitySummary(
         {name: len(part) for name, part in parts.items()},
         {
-            name: _compute_score_quantiles(part)
+            name: _compute_nonconformity_quantiles(part)
             for name, part in parts.items()
             if len(part)
         },
@@ -227,7 +227,7 @@ def _compute_value_nonconformity_scores(values: Numbers, targets: Numbers) -> Nu
     return scores.clip(-FARTHEST, FARTHEST)
 
 
-def _compute_score_quantiles(scores: Numbers) -> tuple[float, ...]:
+def _compute_nonconformity_quantiles(scores: Numbers) -> tuple[float, ...]:
     # Rounded, since more digits would only make the file larger.
     return tuple(np.quantile(scores, LEVELS).round(4).tolist())
 

@@ -231,7 +231,7 @@ def _check_history_of_model_file(
             place,
             ("the number of held-out rows is larger than the number of rows"),
         )
-        _check_arrival_scores(entry.arrival, f"{place}.arrival", classes)
+        _check_scores_before_training(entry.arrival, f"{place}.arrival", classes)
         is_counted = len(entry.confident) in (0, len(CONFIDENCES))
         is_counted &= all(0 <= count < LARGEST for count in entry.confident)
         _raise_error_for_invalid_field(
@@ -250,7 +250,7 @@ def _check_history_of_model_file(
             ) from None
 
 
-def _check_arrival_scores(
+def _check_scores_before_training(
     arrival: dict[str, dict[str, float]], place: str, classes: Sequence[str]
 ) -> None:
     """Refuse scores on arrival that `collect_score_statistics` does not return."""

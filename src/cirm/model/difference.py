@@ -56,16 +56,18 @@ def describe_differences_of_models(one: Model, other: Model) -> dict[str, Any]:
     differences = {
         "relation": find_which_model_came_first(one, other),
         "environments": _compare_environments_of_models(one, other),
-        "settings": _list_settings_that_differ(*map(_list_chosen_settings, contents)),
+        "settings": _list_settings_that_differ(
+            *map(_list_learner_settings_of_model, contents)
+        ),
         "columns": _list_settings_that_differ(*map(_list_column_encodings, contents)),
         "importance": _compare_column_importance_of_models(*contents),
-        "unstable": _compare_unstable_columns(*contents),
+        "unstable": _compare_unstable_columns_of_models(*contents),
         "scores": _compare_training_scores_of_models(one, other),
         "adaptation": [
             m.adaptation.name if m.adaptation else None for m in (one, other)
         ],
     }
-    return {"answer": _summarise_main_differences(differences), **differences}
+    return {"answer": _summarise_main_model_differences(differences), **differences}
 
 
 def find_which_model_came_first(one: Model, other: Model) -> str:
@@ -117,7 +119,7 @@ def _compare_environments_of_models(one: Model, other: Model) -> dict[str, list[
     }
 
 
-def _list_chosen_settings(content: Content) -> dict[str, Any]:
+def _list_learner_settings_of_model(content: Content) -> dict[str, Any]:
     """Return settings of the learner, and whatever else was chosen."""
     chosen = {name: value for name, value in content.items() if name not in HANDLED}
     return {**content["settings"], **chosen}
@@ -149,7 +151,9 @@ def _compare_column_importance_of_models(
     return dict(sorted(changed.items(), key=lambda item: -abs(item[1][1] - item[1][0])))
 
 
-def _compare_unstable_columns(first: Content, second: Content) -> dict[str, list[str]]:
+def _compare_unstable_columns_of_models(
+    first: Content, second: Content
+) -> dict[str, list[str]]:
     """Return the columns that only one of the models found to be unstable."""
     names = [
         [entry["feature"] for entry in content["explanation"].get("unstable", ())]
@@ -186,7 +190,7 @@ def _compare_training_scores_of_models(
     ]
 
 
-def _summarise_main_differences(differences: Content) -> str:
+def _summarise_main_model_differences(differences: Content) -> str:
     """Return the main differences in one sentence or two."""
     relation, environments = differences["relation"], differences["environments"]
     before, after = differences["adaptation"]

@@ -63,7 +63,7 @@ class ScoreEstimate(NamedTuple):
     third: float = 0.0
     parts: tuple[SpreadContribution, ...] = ()
 
-    def list_spread_parts(self) -> tuple[SpreadContribution, ...]:
+    def list_spread_contributions(self) -> tuple[SpreadContribution, ...]:
         """Return the parts, or the estimate itself as the only one."""
         return self.parts or (SpreadContribution(0.0, self.value, self.variance, 1.0),)
 
@@ -264,8 +264,8 @@ def _build_normal_mixture_of_difference(
     """Return the mixture of a difference; each part of a side with all of the other."""
     parts = [
         (a.mean - b.mean, a.variance + b.variance, a.weight * b.weight)
-        for a in one.list_spread_parts()
-        for b in other.list_spread_parts()
+        for a in one.list_spread_contributions()
+        for b in other.list_spread_contributions()
     ]
     means, variances, weights = np.array(parts).T
     return NormalMixture(means, np.sqrt(variances) + 1e-12, weights)
@@ -278,7 +278,7 @@ class NormalMixture(NamedTuple):
     deviations: NDArray[np.float64]
     weights: NDArray[np.float64]
 
-    def compute_probability_below(self, point: float) -> float:
+    def compute_probability_below_value(self, point: float) -> float:
         """Return the probability of a value below a point."""
         return float(ndtr((point - self.means) / self.deviations) @ self.weights)
 
@@ -289,7 +289,7 @@ class NormalMixture(NamedTuple):
         high = float((self.means + reach).max())
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
-            if self.compute_probability_below(middle) < level:
+            if self.compute_probability_below_value(middle) < level:
                 low = middle
             else:
                 high = middle
@@ -300,7 +300,7 @@ def compute_p_value_of_difference(one: ScoreEstimate, other: ScoreEstimate) -> f
     """Return the one-sided p-value of the hypothesis that one is not above other."""
     by_spread = _build_normal_mixture_of_difference(
         one, other
-    ).compute_probability_below(0.0)
+    ).compute_probability_below_value(0.0)
     deviation = max(math.sqrt(one.variance + other.variance), 1e-12)
     skewness = (one.third - other.third) / deviation**3
     if abs(skewness) < 1e-9:

@@ -147,7 +147,7 @@ def evaluate(
     targets: list[Tensor] = []
     weights: list[Numbers | None] = []
     kept: list[np.ndarray] = []
-    notes = describe_adapted_environment(model)
+    notes = describe_environment_adapted_to(model)
     labels: dict[str, list[np.ndarray]] = {name: [] for name in ("", *groups)}
     needed = [schema.target.name, *groups, *filter(None, [weight])]
     sources = open_sources_for_model(data, schema)
@@ -216,7 +216,7 @@ def _compute_conformal_thresholds_if_possible(
     return compute_conformal_thresholds(model, level)
 
 
-def describe_adapted_environment(model: Model) -> list[str]:
+def describe_environment_adapted_to(model: Model) -> list[str]:
     """Return a note on the environment that a model was adapted to, if any."""
     if model.adaptation is None:
         return []
@@ -414,7 +414,7 @@ def warn_of_constant_values(model: Model, diagnostics: dict[str, float]) -> list
     return [FLAT_VALUES] if is_flat else []
 
 
-def score_past_environments(before: Model, after: Model) -> dict[str, float]:
+def score_model_on_past_environments(before: Model, after: Model) -> dict[str, float]:
     """Score an updated model on what the one before has stored of its environments."""
     with torch.no_grad():
         scores = before.learner.score_on_past_environments(before.state, after.state)

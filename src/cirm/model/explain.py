@@ -90,7 +90,7 @@ def describe_model(model: Model) -> dict[str, Any]:
         "columns": describe_encoding_of_columns(model),
         "environment_column": schema.environment,
         "importance": dict(sorted(importance.items(), key=lambda item: -item[1])),
-        "importance_drops": find_importance_drops(
+        "importance_drops": find_columns_that_lost_importance(
             model.history[0].importance, importance
         ),
         "explanation": explanation,
@@ -238,7 +238,7 @@ def _draw_random_features_of_column(
     return features
 
 
-def find_importance_drops(
+def find_columns_that_lost_importance(
     first: dict[str, float], last: dict[str, float]
 ) -> dict[str, dict[str, float]]:
     """Return columns whose share of the importance fell by half or more, in percent.

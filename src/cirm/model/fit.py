@@ -34,7 +34,7 @@ from cirm.model.equations import explain_unsolvable_equations
 from cirm.model.estimates import collect_score_statistics
 from cirm.model.evaluate import (
     compute_diagnostics_by_environment,
-    score_past_environments,
+    score_model_on_past_environments,
     warn_of_constant_values,
 )
 from cirm.model.explain import IMPORTANCE_ROWS, compute_column_importance
@@ -444,7 +444,7 @@ def _train_on_stage(
     for name in names:
         if constant[name]:  # held-out rows alone may lack a rare class
             diagnostics[name]["constant"] = 1.0
-    past = score_past_environments(model, after) if model.history else {}
+    past = score_model_on_past_environments(model, after) if model.history else {}
     entries = [
         TrainingHistoryEntry(
             name=name,

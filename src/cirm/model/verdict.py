@@ -45,7 +45,7 @@ class ScoresExpectedOfModel(NamedTuple):
     how: dict[str, str] = {}
     caution: str = ""
 
-    def describe_where_measured(self, score: str) -> str:
+    def describe_where_score_was_measured(self, score: str) -> str:
         """Return where a score was measured, in words."""
         return self.where + self.how.get(score, self.how.get("", ""))
 
@@ -109,7 +109,8 @@ def compare_predictions_with_expected_scores(
     return {
         "verdict": f"{constant}{write_verdict_of_comparisons(found, expected, start)}",
         "comparisons": [
-            one.as_dict(expected.describe_where_measured(one.score)) for one in found
+            one.as_dict(expected.describe_where_score_was_measured(one.score))
+            for one in found
         ],
         "arrivals_without_columns": arrivals,
     }
@@ -201,7 +202,7 @@ def write_verdict_of_comparisons(
         text = start or text
     first = (worse or comparisons)[0]
     line = first.describe_score_difference(
-        expected.describe_where_measured(first.score)
+        expected.describe_where_score_was_measured(first.score)
     )
     spread = _describe_spread_between_places(comparisons[0])
     return f"{text}{capitalise_first_letter(line)}{spread}{expected.caution}"

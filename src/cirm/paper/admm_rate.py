@@ -95,7 +95,7 @@ def run_stochastic_admm(weakest: float, steps: NDArray[np.int64], seed: int) -> 
         total = total + x
         if step == steps[len(gaps)]:
             gaps.append(
-                float(_compute_optimality_gap(total / step, moments, truth).mean())
+                float(_compute_admm_optimality_gap(total / step, moments, truth).mean())
             )
     return np.array(gaps)
 
@@ -111,7 +111,7 @@ def _draw_directions_of_inputs(rng: np.random.Generator, weakest: float) -> Arra
     return fixed
 
 
-def _compute_optimality_gap(x: Array, moments: Array, truth: Array) -> Array:
+def _compute_admm_optimality_gap(x: Array, moments: Array, truth: Array) -> Array:
     """Return the gap of averages x [repeat, e, d], [repeat]."""
     off = x - truth
     gradients = np.einsum("eij,rej->rei", moments, off)

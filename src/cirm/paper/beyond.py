@@ -14,9 +14,9 @@ from cirm.paper.experiment import (
 )
 from cirm.paper.tables_1_2 import (
     MNIST,
-    build_accuracy_cell,
     build_colored_image_experiment,
     build_colored_image_trial,
+    build_paper_accuracy_cell,
     build_unpublished_accuracy_cells,
 )
 from cirm.paper.verdicts import ADAPTED_SPLIT_PREFIX
@@ -120,7 +120,7 @@ def _build_experiment_row_of_ablation(
     )
     cells = build_unpublished_accuracy_cells(ABLATION_SETTINGS)
     cells += tuple(
-        build_accuracy_cell(label, f"{ADAPTED_SPLIT_PREFIX}all")
+        build_paper_accuracy_cell(label, f"{ADAPTED_SPLIT_PREFIX}all")
         for label in ABLATION_SETTINGS
     )
     return ExperimentRow(name, title, trials, cells)
@@ -153,7 +153,7 @@ def _build_experiment_row_of_steady(
     )
     cells = build_unpublished_accuracy_cells(LEARNER_TITLES)
     cells += tuple(
-        build_accuracy_cell("steady", f"{ADAPTED_SPLIT_PREFIX}{count}")
+        build_paper_accuracy_cell("steady", f"{ADAPTED_SPLIT_PREFIX}{count}")
         for count in ADAPTATION_ROW_COUNTS
     )
     return ExperimentRow(name, title, trials, cells)

@@ -22,9 +22,9 @@ from cirm.paper.experiment import (
 from cirm.paper.readings import describe_interpretation_of_paper
 from cirm.paper.tables_1_2 import (
     SPLITS,
-    build_accuracy_cell,
     build_colored_image_experiment,
     build_layout_with_line_per_learner,
+    build_paper_accuracy_cell,
     build_unpublished_accuracy_cells,
 )
 from cirm.paper.tables_3_4 import ONE, TWO, build_environment_inference_trial
@@ -132,7 +132,7 @@ def _describe_table_line_of_interpretation(
 def _build_group_scores_row(name: str, data: dict[str, Any]) -> ExperimentRow:
     """Return a row whose learners are also scored on each inferred group."""
     row = _build_row_of_inference_interpretations(name, data, "eiil", BY_GROUP)
-    more = tuple(build_accuracy_cell(label, INFERRED) for label in row.labels)
+    more = tuple(build_paper_accuracy_cell(label, INFERRED) for label in row.labels)
     return replace(row, cells=(*row.cells, *more))
 
 

@@ -27,8 +27,8 @@ from cirm.report.paper_page import (
     ExperimentReport,
     FigureWithCaption,
     build_paper_page,
-    render_comparison_latex,
-    render_comparison_markdown,
+    render_paper_tables_as_latex,
+    render_paper_tables_as_markdown,
     render_sweep_of_experiment,
 )
 
@@ -39,8 +39,10 @@ def write_experiment_files(
     """Write summary.json, tables.md, tables.tex, the sweeps and report.html."""
     summary = part.summary
     write_text_atomically(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
-    write_text_atomically(folder / "tables.md", render_comparison_markdown(summary))
-    write_text_atomically(folder / "tables.tex", render_comparison_latex(summary))
+    write_text_atomically(
+        folder / "tables.md", render_paper_tables_as_markdown(summary)
+    )
+    write_text_atomically(folder / "tables.tex", render_paper_tables_as_latex(summary))
     for data in part.data:
         drawing = render_sweep_of_experiment(part, data)
         if drawing:
@@ -55,7 +57,7 @@ def write_experiment_files(
     write_text_atomically(folder / "report.html", page)
 
 
-def write_overview_files(
+def write_overview_of_experiments(
     parts: Sequence[ExperimentReport], folder: Path, pictures: Iterable[PngPicture]
 ) -> None:
     """Write summary.json and report.html of several experiments together."""

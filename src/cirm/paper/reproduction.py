@@ -64,7 +64,7 @@ class PaperReproductionPlan:
         jobs = [job for trial_jobs in self.jobs.values() for job in trial_jobs]
         return sorted(jobs, key=lambda job: job.seeds[0])
 
-    def list_waiting_jobs(self, folder: Path) -> list[TrainingJob]:
+    def list_jobs_without_results(self, folder: Path) -> list[TrainingJob]:
         """List the jobs without results in this folder or those of other tables."""
         archive = copy_jobs_from_other_archives(
             self.all_jobs, folder, list_sibling_result_folders(folder)

@@ -31,11 +31,11 @@ from cirm.paper.tables_1_2 import (
     LEARNERS,
     MNIST,
     REFERENCES,
-    build_accuracy_cell,
     build_colored_image_experiment,
     build_colored_image_row,
     build_colored_image_trial,
     build_layout_with_line_per_learner,
+    build_paper_accuracy_cell,
 )
 
 B11 = {**MNIST, "scheme": "b11"}
@@ -101,7 +101,7 @@ def build_both_colourings_experiment() -> PaperExperiment:
             for each, cells in zip(names, numbers[:2], strict=True)
         ]
         cells = tuple(
-            build_accuracy_cell(key, "test", numbers[2][key]) for key in LEARNERS
+            build_paper_accuracy_cell(key, "test", numbers[2][key]) for key in LEARNERS
         )
         both = f"{name} b01 and b11"
         rows.append(ExperimentRow(both, both, (), cells, pools=tuple(names)))
@@ -174,7 +174,7 @@ def _build_row_of_table2_interpretations(
         for label, way in MORE.get(name, {}).items()
     ]
     cells = [
-        build_accuracy_cell(
+        build_paper_accuracy_cell(
             trial.label, split, _get_published_cell_of_learner(trial, split, printed)
         )
         for trial in trials

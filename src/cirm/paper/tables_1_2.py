@@ -143,7 +143,7 @@ def build_colored_image_trial(
     )
 
 
-def build_accuracy_cell(
+def build_paper_accuracy_cell(
     label: str, split: str, printed: Mapping[str, float] | None = None
 ) -> PaperTableCell:
     """Return the cell of an accuracy, with the paper's number if it prints one."""
@@ -157,7 +157,7 @@ def build_unpublished_accuracy_cells(
 ) -> tuple[PaperTableCell, ...]:
     """List accuracies that the paper does not print."""
     return tuple(
-        build_accuracy_cell(label, split) for label in labels for split in SPLITS
+        build_paper_accuracy_cell(label, split) for label in labels for split in SPLITS
     )
 
 
@@ -207,12 +207,14 @@ def build_colored_image_row(
             for label, key in JOINT.items()
         ]
     cells = [
-        build_accuracy_cell(trial.label, split, values.get(trial.label))
+        build_paper_accuracy_cell(trial.label, split, values.get(trial.label))
         for split, values in printed.items()
         for trial in trials
     ]
     if references:
-        cells += [build_accuracy_cell(CHANCE_ACCURACY, split) for split in printed]
+        cells += [
+            build_paper_accuracy_cell(CHANCE_ACCURACY, split) for split in printed
+        ]
     title = (
         f"{SOURCES[data['source']]}, {data['scheme']}, "
         f"{data['environments']} environments"

@@ -22,9 +22,9 @@ from cirm.paper.experiment import (
 from cirm.paper.tables_1_2 import (
     GRAY,
     SPLITS,
-    build_accuracy_cell,
     build_colored_image_experiment,
     build_colored_image_trial,
+    build_paper_accuracy_cell,
     build_unpublished_accuracy_cells,
 )
 
@@ -159,7 +159,9 @@ def _build_environment_inference_row(
     for key in LEARNERS:
         trial = build_environment_inference_trial(key, data, infer)
         trials.append(trial)
-        cells += [build_accuracy_cell(trial.label, s, printed[key][s]) for s in SPLITS]
+        cells += [
+            build_paper_accuracy_cell(trial.label, s, printed[key][s]) for s in SPLITS
+        ]
     for label, images in (("erm", data), (GRAY, {**data, "scheme": "gray"})):
         way = "joint", SELECTIONS["erm"], "irm"
         trials.append(build_colored_image_trial(label, "erm", images, *way))

@@ -190,8 +190,12 @@ def check_claims_of_paper(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, 
         if c["mean"] is not None
     }
     printed = {_get_key_of_paper_cell(c): c["paper"]["mean"] for c in printed_cells}
-    measured_rows = set(_list_sequential_rows(ours))
-    missing = [r for r in _list_sequential_rows(printed) if r not in measured_rows]
+    measured_rows = set(_list_rows_of_sequential_experiments(ours))
+    missing = [
+        r
+        for r in _list_rows_of_sequential_experiments(printed)
+        if r not in measured_rows
+    ]
     answers = []
     for statement, check in zip(CLAIMS, CHECKS, strict=True):
         holds, figures = check(ours)
@@ -218,7 +222,7 @@ def check_claims_of_paper(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, 
 
 def check_other_learners_stay_below_30_percent(means: Means) -> ClaimAnswer:
     """Check the first claim: in every row the highest of the others is below 30 %."""
-    rows = _list_sequential_rows(means)
+    rows = _list_rows_of_sequential_experiments(means)
     highest = {
         row: best for row in rows if (best := _find_best_other_learner(means, row))
     }
@@ -237,7 +241,7 @@ def check_other_learners_stay_below_30_percent(means: Means) -> ClaimAnswer:
 def check_proposed_learners_beat_others(means: Means) -> ClaimAnswer:
     """Check the second: in every row the lowest proposed is above the highest other."""
     verdicts, figures, complete = [], [], True
-    for row in _list_sequential_rows(means):
+    for row in _list_rows_of_sequential_experiments(means):
         highest = _find_best_other_learner(means, row)
         proposed = _select_test_accuracies(means, row, PROPOSED_LEARNERS)
         if not highest or not proposed:
@@ -318,7 +322,7 @@ def _list_accuracies_by_example_count(means: Means, learner: str) -> dict[int, f
     return {size: means[f"{size} eiil", learner, "test"] for size in sizes}
 
 
-def _list_sequential_rows(means: Means) -> list[str]:
+def _list_rows_of_sequential_experiments(means: Means) -> list[str]:
     """List the rows in which environments arrive one after another."""
     # IRMv1 and C-VIRMv1 have rows of inferred environments too.
     names = {*PROPOSED_LEARNERS, *OTHER_LEARNERS} - {"irmv1", "c-virmv1"}

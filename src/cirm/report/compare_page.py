@@ -50,7 +50,7 @@ def build_table_comparison_page(content: Content, command: str = "") -> str:
         facts.append((f"{len(meaning['columns'])}", f"{words} something different"))
     sections = [
         PageSection("", [page.render_headline_numbers(facts)]),
-        _build_meaning_section(content),
+        _build_changed_meaning_section(content),
         _build_distance_figure_section(content["inputs"]),
         PageSection(
             "In words",
@@ -107,16 +107,16 @@ def build_table_comparison_tables(content: Content) -> list[ReportTable]:
     tables = []
     if rate := content["base_rate"]:
         title = "Target" if rate["kind"] == "values" else "Base rate"
-        tables.append(_build_changes_table(title, [rate]))
+        tables.append(_build_column_changes_table(title, [rate]))
     if changes := content["inputs"]:
         ordered = sorted(
             changes, key=lambda one: (not one["significant"], -one["distance"])
         )
-        tables.append(_build_changes_table("Inputs", ordered))
+        tables.append(_build_column_changes_table("Inputs", ordered))
     return tables
 
 
-def _build_changes_table(title: str, changes: Sequence[Content]) -> ReportTable:
+def _build_column_changes_table(title: str, changes: Sequence[Content]) -> ReportTable:
     headings: list[str | ReportColumn] = ["column", ReportColumn("compared")]
     headings += ["first", "second", "distance, %", "p-value"]
     rows = []
@@ -165,7 +165,7 @@ def _describe_statistical_tests(content: Content) -> str:
     )
 
 
-def _build_meaning_section(content: Content) -> PageSection | None:
+def _build_changed_meaning_section(content: Content) -> PageSection | None:
     """Show what each column with another meaning says about a class, as odds."""
     columns = (content["meaning"] or {"columns": []})["columns"]
     effects = [one["effects"] for one in columns]

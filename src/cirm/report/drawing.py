@@ -49,7 +49,7 @@ def render_as_inline_svg(
     """Let a function that returns axes and their description return inline SVG."""
 
     @wraps(draw)
-    def draw_with_style(*args: P.args, **kwargs: P.kwargs) -> EscapedHtml:
+    def draw_figure_with_page_style(*args: P.args, **kwargs: P.kwargs) -> EscapedHtml:
         import matplotlib
 
         file = BytesIO()
@@ -66,7 +66,7 @@ def render_as_inline_svg(
             replace_characters_invalid_in_xml(label),
         )
 
-    return draw_with_style
+    return draw_figure_with_page_style
 
 
 def render_svg_file(figure: str) -> str:

@@ -49,7 +49,7 @@ def build_evaluation_page(content: Content, command: str = "") -> str:
             ],
         ),
         _build_scores_by_place_section(content),
-        _build_confusion_section(content),
+        _build_confusion_matrix_section(content),
         _build_calibration_section(content),
         PageSection("All comparisons", [_render_score_comparisons(content)]),
         _build_scores_by_class_section(content),
@@ -136,7 +136,7 @@ def _build_scores_by_place_section(content: Content) -> PageSection:
     )
 
 
-def _build_confusion_section(content: Content) -> PageSection | None:
+def _build_confusion_matrix_section(content: Content) -> PageSection | None:
     if "confusion" not in content:
         return None
     figure = render_confusion_figure(content["confusion"])

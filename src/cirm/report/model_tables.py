@@ -139,7 +139,7 @@ def build_coverage_tables(content: Content) -> list[ReportTable]:
                 *_format_share_with_interval(label, one, "coverage"),
                 format_score_with_four_digits(one[name]),
             ]
-            for label, one in _list_coverage_entries(coverage)
+            for label, one in _list_coverage_by_environment(coverage)
         ]
         title = f"Coverage of {coverage['level']:.3g} % prediction {kind}"
         tables.append(ReportTable(title, columns, rows))
@@ -150,7 +150,7 @@ def build_coverage_tables(content: Content) -> list[ReportTable]:
                 *_format_share_with_interval(label, one, "error"),
                 format_percent_with_one_decimal(one["answered"]),
             ]
-            for label, one in _list_coverage_entries(abstention)
+            for label, one in _list_coverage_by_environment(abstention)
         ]
         title = f"Abstention, for at most {abstention['rate']:.3g} % wrong predictions"
         tables.append(ReportTable(title, [*columns, "answered"], rows))
@@ -185,7 +185,7 @@ def list_coverage_sentences(content: Content) -> list[str]:
     return sentences
 
 
-def _list_coverage_entries(part: Content) -> list[tuple[str, Content]]:
+def _list_coverage_by_environment(part: Content) -> list[tuple[str, Content]]:
     places = [(f"place {n}", one) for n, one in part["environments"].items()]
     if len(places) > 1:
         places.append(("mean over places", part["overall"]))

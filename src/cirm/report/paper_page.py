@@ -93,7 +93,7 @@ class ExperimentReport:
     chance: float | None = None
     axis: str = "position of the unseen environment"
 
-    def get_figure_data(self, data: DatasetRecords) -> RunFigureData:
+    def build_figure_data(self, data: DatasetRecords) -> RunFigureData:
         """Return what figures need of one row's data."""
         learners = summarise_records(data.records)["learners"]
         return RunFigureData(data.records, learners, self.chance)
@@ -156,7 +156,7 @@ def transpose_table_if_wide(table: ReportTable) -> ReportTable:
     return transpose_table(table) if is_low else table
 
 
-def render_comparison_markdown(summary: Summary) -> str:
+def render_paper_tables_as_markdown(summary: Summary) -> str:
     """Render all tables of a summary in Markdown, with a legend and what is missing."""
     tables = map(transpose_table_if_wide, build_paper_comparison_tables(summary))
     notes = [
@@ -166,7 +166,7 @@ def render_comparison_markdown(summary: Summary) -> str:
     return "\n".join([*parts, *(["".join(notes)] if notes else [])])
 
 
-def render_comparison_latex(summary: Summary) -> str:
+def render_paper_tables_as_latex(summary: Summary) -> str:
     """Render all tables of a summary in LaTeX, in the paper's layout."""
     lines = [
         "% needs \\usepackage{booktabs} and \\usepackage{graphicx}",
@@ -270,7 +270,7 @@ def render_sweep_of_experiment(
     part: ExperimentReport, data: DatasetRecords
 ) -> EscapedHtml | None:
     """Draw the score over the sweep as a figure of its own; None without a sweep."""
-    draw = prepare_sweep_figure(part.get_figure_data(data), part.axis, data.trained)
+    draw = prepare_sweep_figure(part.build_figure_data(data), part.axis, data.trained)
     return draw() if draw else None
 
 
@@ -295,7 +295,7 @@ def render_results_document(
         lines += [
             _describe_origin_of_numbers(summary),
             "",
-            render_comparison_markdown(summary),
+            render_paper_tables_as_markdown(summary),
         ]
         for title, path in images.get(str(summary["experiment"]), ()):
             lines += [f"![{title}]({path})", ""]
@@ -412,7 +412,7 @@ def _build_dataset_sections(
     part: ExperimentReport, data: DatasetRecords
 ) -> list[PageSection]:
     """The figures of one row's data."""
-    view = part.get_figure_data(data)
+    view = part.build_figure_data(data)
     sections = [
         build_sweep_section_of_run(view, part.axis, data.trained),
         build_stage_scores_section(view),
@@ -433,7 +433,7 @@ def _render_dataset_figures(
         )
         for section in _build_dataset_sections(part, data)
     ]
-    learners = len(part.get_figure_data(data).learners)
+    learners = len(part.build_figure_data(data).learners)
     return page.render_collapsible_html_block(
         data.title, escape_and_join_html(*pieces), f"{learners} learners"
     )

@@ -25,7 +25,7 @@ from cirm.report.summary import (
     average_values_over_seeds,
     collect_adapted_sweep_scores,
     collect_scores_after_each_stage,
-    collect_sweep_scores,
+    collect_scores_along_sweep,
     collect_training_curves,
     group_records_by_learner,
     is_learner_on_grey_images,
@@ -319,7 +319,7 @@ def prepare_sweep_figure(
     view: RunFigureData, axis: str, trained: Sequence[float] = ()
 ) -> partial[EscapedHtml] | None:
     """Prepare the figure of the sweep, to be drawn in any width; None without one."""
-    sweep = collect_sweep_scores(view.records)
+    sweep = collect_scores_along_sweep(view.records)
     if not sweep:
         return None
     lines = []

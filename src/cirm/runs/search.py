@@ -160,7 +160,7 @@ class SettingsRandomSearch:
                 held=self.held,
                 left=index,
                 oracle=index is None and any(rule.sees_test for rule in rules),
-                rules=_describe_custom_rules(rules, index is not None),
+                rules=_describe_custom_selection_rules(rules, index is not None),
                 infer=self.infer,
                 inference=dict(self.inference or {}),
             )
@@ -250,7 +250,7 @@ def _iterate_scores_of_selection_rules(
             yield where, rule.name, rule.score(trained, data)
 
 
-def _describe_custom_rules(
+def _describe_custom_selection_rules(
     rules: Iterable[Rule], leaves_out: bool
 ) -> tuple[tuple[str, dict[str, Any]], ...]:
     """Return import path and settings of the rules that are not built in."""

@@ -96,7 +96,7 @@ class PredictionServerEndpoints:
 
     async def report_server_health(self) -> Response:
         "Report whether the server works, and which model it uses."
-        await self._run_in_model_thread(self.served.reload_if_replaced)
+        await self._run_in_model_thread(self.served.reload_model_if_file_changed)
         current, problem = self.served.current, self.served.problem
         content = {
             "status": "stale" if problem else "ok",
@@ -115,7 +115,7 @@ class PredictionServerEndpoints:
 
     async def describe(self) -> Response:
         """Describe the interface, with the columns of the model."""
-        await self._run_in_model_thread(self.served.reload_if_replaced)
+        await self._run_in_model_thread(self.served.reload_model_if_file_changed)
         model, limits = self.served.current.model, self.limits
         how, has_token = self.served.how, self.has_token
         return JSONResponse(
@@ -141,7 +141,7 @@ class PredictionServerEndpoints:
     def _predict_request_body(
         self, body: bytes, kind: str, wants_csv: bool
     ) -> Response:
-        self.served.reload_if_replaced()
+        self.served.reload_model_if_file_changed()
         schema = self.served.current.model.schema
         rows, fill = self.limits.rows, self.served.how.fill_missing
         frame = parse_request_rows(body, kind, schema, rows, fill)

@@ -194,7 +194,7 @@ def _convert_cells_to_typed_column(
     cells: Sequence[Any], is_number: bool, is_feature: bool
 ) -> Any:  # noqa: ANN401
     """Return a column as floats if possible, else as text; unchanged if not used."""
-    if is_number and all(_is_plain_number(cell) for cell in cells):
+    if is_number and all(_is_plain_decimal_text(cell) for cell in cells):
         numbers = (np.nan if cell is None else cell for cell in cells)
         return np.fromiter(numbers, float, len(cells))
     if not (is_number or is_feature):
@@ -202,7 +202,7 @@ def _convert_cells_to_typed_column(
     return np.array([_format_cell_for_message(cell) for cell in cells], dtype=object)
 
 
-def _is_plain_number(cell: object) -> bool:
+def _is_plain_decimal_text(cell: object) -> bool:
     is_small = not isinstance(cell, int) or abs(cell) < 10**MOST_DIGITS
     return cell is None or (type(cell) in (int, float) and is_small)
 

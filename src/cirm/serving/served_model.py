@@ -67,13 +67,13 @@ class ReloadableModel:
     ) -> None:
         self.path, self.options, self.how = path, dict(options), how
         self.problem = ""
-        self._stamp = self._read_file_stamp()
+        self._stamp = self._read_file_time_and_size()
         self.current = self._load_model()
 
-    def reload_if_replaced(self) -> None:
+    def reload_model_if_file_changed(self) -> None:
         """Load the model again if its file was replaced."""
         try:
-            stamp = self._read_file_stamp()
+            stamp = self._read_file_time_and_size()
             if stamp == self._stamp:
                 return
             self._stamp = stamp
@@ -95,7 +95,7 @@ class ReloadableModel:
         )
         return pd.concat(list(parts), ignore_index=True), list(dict.fromkeys(notes))
 
-    def _read_file_stamp(self) -> tuple[int, int, int]:
+    def _read_file_time_and_size(self) -> tuple[int, int, int]:
         status = self.path.stat()
         return status.st_mtime_ns, status.st_size, status.st_ino
 

@@ -53,7 +53,7 @@ class StressTestPlan:
         jobs = [job for _, roles in self.cells for own in roles.values() for job in own]
         return list({job.key: job for job in jobs}.values())
 
-    def list_waiting_jobs(self, folder: Path) -> list[TrainingJob]:
+    def list_jobs_without_results(self, folder: Path) -> list[TrainingJob]:
         """List the jobs without results in this folder."""
         entries = load_job_archive(folder).entries
         return list_unfinished_jobs(

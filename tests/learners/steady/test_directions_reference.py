@@ -10,7 +10,7 @@ def test_new_rows_are_answered_by_the_mean_and_counted_by_the_members(monkeypatc
     # One replica, two members, three rows: the members agree on the first row only.
     logits = [[[4.0, 0.0], [0.0, 3.0], [0.0, 9.0]], [[2.0, 0.0], [1.0, 0.0], [5.0, 0]]]
     monkeypatch.setattr(
-        reference, "compute_member_outputs", lambda *_: torch.tensor([logits])
+        reference, "compute_ensemble_member_outputs", lambda *_: torch.tensor([logits])
     )
     targets = torch.tensor([[0, 1, 0]])
     answers, right = reference.predict_with_easiest_predictor(None, None, None, targets)

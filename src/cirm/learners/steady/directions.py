@@ -47,7 +47,7 @@ from cirm.learners.steady.directions_stage import (
     remove_features_from_rows,
 )
 from cirm.learners.steady.directions_start import (
-    choose_start_networks,
+    choose_start_networks_of_ensemble,
     train_members_beside_plain_ensemble,
 )
 from cirm.learners.steady.directions_state import (
@@ -61,7 +61,7 @@ from cirm.learners.steady.directions_statistics import (
 from cirm.learners.steady.directions_training import (
     LabelledTrainingRows,
     NetworkEnsemble,
-    compute_member_outputs,
+    compute_ensemble_member_outputs,
     select_held_out_outputs_of_members,
     train_ensemble_members,
 )
@@ -165,7 +165,7 @@ class SteadyNetworkEngine:
         ]
         fit, judgements = train_stable_ensemble(
             self._compute_network_outputs,
-            choose_start_networks(
+            choose_start_networks_of_ensemble(
                 state, self.init(randomness.at("restart")).members, outcomes
             ),
             seen,
@@ -202,13 +202,13 @@ class SteadyNetworkEngine:
         inputs = inputs.float()
         if not self.learner.classes:
             inputs = scale_inputs(inputs, state.inputs)
-            mean = compute_member_outputs(
+            mean = compute_ensemble_member_outputs(
                 self._compute_network_outputs, state.members, inputs
             ).mean(1)
             shift, scale = state.frame[:, :, None, None].unbind(1)
             return (mean * scale + shift).unsqueeze(1)
         if not state.tables.numel():  # nothing learned yet
-            outputs = compute_member_outputs(
+            outputs = compute_ensemble_member_outputs(
                 self._compute_network_outputs, state.members, inputs
             )
             return outputs.mean(1, keepdim=True)
@@ -292,7 +292,7 @@ class SteadyNetworkEngine:
         if not state.taught.any():
             return torch.zeros(inputs.shape[:2], dtype=torch.long)
         inputs = scale_inputs(inputs, state.inputs)
-        outputs = compute_member_outputs(
+        outputs = compute_ensemble_member_outputs(
             self._compute_network_outputs, state.taught, inputs
         )
         return outputs.log_softmax(-1).mean(1).argmax(-1)
@@ -317,7 +317,7 @@ class SteadyNetworkEngine:
                 self.learner.descent,
                 randomness.at("reader"),
             )
-            outputs = compute_member_outputs(
+            outputs = compute_ensemble_member_outputs(
                 self._compute_network_outputs, fit.params, inputs
             )
             held_out = select_held_out_outputs_of_members(outputs, fit.folds)[0]
@@ -331,7 +331,7 @@ class SteadyNetworkEngine:
         """Return the stable logits [replica, n, k], and the values [feature, n]."""
         seen, values = self._remove_features_from_inputs(state, inputs, state.found)
         seen = scale_inputs(seen, state.inputs)
-        logits = compute_member_outputs(
+        logits = compute_ensemble_member_outputs(
             self._compute_network_outputs, state.members, seen
         )
         logits = subtract_mean_logit(logits).mean(1)
@@ -400,7 +400,9 @@ class SteadyNetworkEngine:
         A reference is kept until a feature was found, which is what it answered by.
         """
         is_first = not state.reference.tally.any()
-        outputs = compute_member_outputs(self._compute_network_outputs, fit.early, seen)
+        outputs = compute_ensemble_member_outputs(
+            self._compute_network_outputs, fit.early, seen
+        )
         right = (
             select_held_out_outputs_of_members(outputs, fit.folds).argmax(-1) == targets
         ).double()

@@ -18,7 +18,7 @@ from cirm.learners.steady.directions_training import (
     EARLY,
     LabelledTrainingRows,
     Model,
-    compute_member_outputs,
+    compute_ensemble_member_outputs,
     select_held_out_outputs_of_members,
     train_ensemble_members,
 )
@@ -53,7 +53,7 @@ def train_easiest_predictor(
     rows = LabelledTrainingRows(inputs, targets, offset)
     short = replace(descent, epochs=EARLY)
     fit = train_ensemble_members(model, start, rows, likelihood, short, randomness)
-    outputs = compute_member_outputs(model, fit.early, inputs)
+    outputs = compute_ensemble_member_outputs(model, fit.early, inputs)
     answers = select_held_out_outputs_of_members(outputs, fit.folds).argmax(-1)
     return answers, (answers == targets).double()
 
@@ -62,7 +62,7 @@ def predict_with_easiest_predictor(
     model: Model, params: Tensor, inputs: Tensor, targets: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the answers [replica, n] on new rows, and the share of right members."""
-    outputs = compute_member_outputs(model, params, inputs)
+    outputs = compute_ensemble_member_outputs(model, params, inputs)
     answers = outputs.log_softmax(-1).mean(1).argmax(-1)
     return answers, (outputs.argmax(-1) == targets[:, None]).double().mean(1)
 

@@ -136,7 +136,7 @@ def measure_change_of_class_means(
     past: ClassMeansAndScatter, new: ClassMeansAndScatter, axes: PrincipalAxes
 ) -> ChangeTestResult:
     """Test whether the differences between class means changed."""
-    weights = compute_class_precisions(past, new)
+    weights = compute_precision_of_class_means(past, new)
     p_value = compute_p_value_along_discriminant(past, new, axes, RIDGE)
     few = PrincipalAxes(axes.vectors[:, :AXES], axes.variances[:AXES])
     change = (new.means - past.means) @ few.vectors
@@ -180,7 +180,7 @@ def measure_change_along_pattern(
 
     The pattern must not depend on the change itself; means pooled over all rows do not.
     """
-    weights = compute_class_precisions(past, new)
+    weights = compute_precision_of_class_means(past, new)
     known = weights > 0
     if known.sum() < 2:
         return 0.0, 1.0
@@ -192,7 +192,7 @@ def measure_change_along_pattern(
     return z, float(2 * ndtr(-abs(z)))
 
 
-def compute_class_precisions(
+def compute_precision_of_class_means(
     past: ClassMeansAndScatter, new: ClassMeansAndScatter
 ) -> Tensor:
     """Return the precision [k] of each class's change of means, for unit variance."""

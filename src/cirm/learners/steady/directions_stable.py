@@ -19,7 +19,7 @@ from cirm.learners.steady.directions_training import (
     LabelledTrainingRows,
     Model,
     NetworkEnsemble,
-    compute_member_outputs,
+    compute_ensemble_member_outputs,
     select_held_out_outputs_of_members,
     train_ensemble_members,
 )
@@ -89,7 +89,9 @@ def train_stable_ensemble(
     watch: Watch,
 ) -> tuple[NetworkEnsemble, list[HeldOutLogits]]:
     """Train an ensemble on inputs [replica, n, ...] in the view of their replica."""
-    before = subtract_mean_logit(compute_member_outputs(model, start, inputs)).mean(1)
+    before = subtract_mean_logit(
+        compute_ensemble_member_outputs(model, start, inputs)
+    ).mean(1)
     corrections = [
         torch.zeros(len(s.values), s.classes, s.classes).double()
         if is_first
@@ -108,7 +110,9 @@ def train_stable_ensemble(
     pace = torch.where(slow, SLOW, 1.0)
     parts = likelihood, descent, randomness, watch, pace
     fit = train_ensemble_members(model, start, rows, *parts)
-    outputs = subtract_mean_logit(compute_member_outputs(model, fit.params, inputs))
+    outputs = subtract_mean_logit(
+        compute_ensemble_member_outputs(model, fit.params, inputs)
+    )
     held_out = select_held_out_outputs_of_members(outputs, fit.folds)
     judged = [
         add_feature_corrections_to_logits(*part)

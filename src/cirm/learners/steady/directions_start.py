@@ -18,7 +18,7 @@ from cirm.learners.steady.directions_training import (
     LabelledTrainingRows,
     Model,
     NetworkEnsemble,
-    compute_member_outputs,
+    compute_ensemble_member_outputs,
     select_held_out_outputs_of_members,
     train_ensemble_members,
 )
@@ -29,7 +29,7 @@ from cirm.training import Descent
 BESIDE = 3  # networks that learn beside plain answers; five are no better
 
 
-def choose_start_networks(
+def choose_start_networks_of_ensemble(
     state: SteadyNetworkState, new: Tensor, outcomes: list[FeatureSearchOutcome]
 ) -> Tensor:
     """Return the networks [replica, member, p] from which stable models start.
@@ -66,7 +66,7 @@ def train_members_beside_plain_ensemble(
     """
     if state.found.all():
         return state._replace(beside=fit.params)
-    outputs = compute_member_outputs(model, fit.params, inputs)
+    outputs = compute_ensemble_member_outputs(model, fit.params, inputs)
     plain = select_held_out_outputs_of_members(outputs, fit.folds).argmax(-1)
     seen = [
         s._replace(values=own[None], is_hidden=[False])

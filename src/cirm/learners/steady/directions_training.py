@@ -93,7 +93,7 @@ def train_ensemble_members(
                 rows, taken[live].gather(1, chosen), members, live
             )
         weights = params.detach().requires_grad_()
-        losses = _compute_member_losses(model, weights, batch, likelihood, noise)
+        losses = _compute_losses_of_members(model, weights, batch, likelihood, noise)
         (slope,) = torch.autograd.grad(losses.sum(), weights)
         mean.lerp_(slope, 0.1)
         square.lerp_(slope.square(), 0.001)
@@ -106,7 +106,9 @@ def train_ensemble_members(
             continue
         check_parameters_are_finite(params, step)
         with torch.no_grad():
-            losses = _compute_member_losses(model, params, held_out, likelihood, None)
+            losses = _compute_losses_of_members(
+                model, params, held_out, likelihood, None
+            )
         better = losses < lowest[live]
         lowest[live] = torch.where(better, losses, lowest[live])
         since[live] = torch.where(better, 0, since[live] + 1)
@@ -129,7 +131,9 @@ def train_ensemble_members(
     return NetworkEnsemble(best.view(shape), early.view(shape), folds)
 
 
-def compute_member_outputs(model: Model, params: Tensor, inputs: Tensor) -> Tensor:
+def compute_ensemble_member_outputs(
+    model: Model, params: Tensor, inputs: Tensor
+) -> Tensor:
     """Return outputs [replica, member, n, k] of members [replica, member, p]."""
     outputs = [model(weights, inputs, None) for weights in params.unbind(1)]
     return torch.stack(outputs, 1)
@@ -144,7 +148,7 @@ def select_held_out_outputs_of_members(outputs: Tensor, folds: Tensor) -> Tensor
     return outputs.gather(1, place).squeeze(1)
 
 
-def _compute_member_losses(
+def _compute_losses_of_members(
     model: Model,
     params: Tensor,
     rows: LabelledTrainingRows,
