@@ -80,7 +80,7 @@ def test_an_import_path_is_accepted_also_from_the_current_folder(tmp_path, monke
             "no_module:Thing",
             "cannot be imported .ModuleNotFoundError: No module named 'no_module'",
         ),
-        (":Thing", r"is not an import path\. Write package"),
+        (":Thing", r"is not an import path\. Write it as package"),
     ],
 )
 def test_what_cannot_be_loaded_is_explained(installed, key, message):

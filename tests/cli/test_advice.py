@@ -56,6 +56,7 @@ PRINTERS = {  # which commands print the messages of a file
     "evaluation/selection.py": ("select",),
     "inference/__init__.py": ("run",),
     "learners/__init__.py": ("fit", "run", "select"),
+    "learners/base.py": ("fit", "run"),
     "learners/steady/columns_explain.py": ("fit", "inspect"),
     "model/abstention.py": ("predict", "evaluate", "serve"),
     "model/compare.py": ("compare",),

@@ -197,7 +197,7 @@ def test_many_columns_and_places_are_shown_in_part_and_can_be_sorted(
     assert importance.count("lab ") == 15 and scores.count("s0") == 10
     assert "5 less important columns are in the table below." in page
     assert page.count("data-sorted") > 2  # tables, and the script that sorts them
-    assert "is unknown: the learner erm does not test it." in read_lead(page)
+    assert "is unknown, because the learner erm does not test it." in read_lead(page)
 
 
 def test_a_model_of_arrays_has_no_columns_and_a_page(cirm, tmp_path, monkeypatch):

@@ -113,7 +113,10 @@ def test_cells_without_results_are_left_out():
     del archive.entries[job.key]
     assert len(summarise_stress_test_cells(plan, archive)) == len(plan.cells) - 1
     assert summarise_stress_test_cells(plan, FinishedJobArchive()) == []
-    assert "No cell has results" in write_stress_test_summary_paragraph([], LEARNER)
+    assert (
+        "No combination of shortcut and condition has results"
+        in write_stress_test_summary_paragraph([], LEARNER)
+    )
 
 
 def test_jobs_that_cells_share_are_run_once():
