@@ -24,7 +24,7 @@ import torch
 
 from cirm import evaluate, fit, update
 from cirm.data.schema import TaskName
-from cirm.data.sources import FrameSource
+from cirm.data.sources import DataFrameSource
 
 STEPS = (2, 3, 5, 10)  # places learned before the model is evaluated
 UNSEEN = 8  # places that it is then evaluated at, at most
@@ -36,7 +36,7 @@ TARGETS = {
     "gusto": "day30",
     "gas_drift": "gas",
 }
-Places = list[FrameSource]
+Places = list[DataFrameSource]
 
 
 def simulate_places(kind: str, seed: int, count: int = 18) -> Places:
@@ -44,7 +44,7 @@ def simulate_places(kind: str, seed: int, count: int = 18) -> Places:
     draws = np.random.default_rng(seed)
     effects = draws.normal(size=4)
     return [
-        FrameSource(_simulate_place(kind, draws, effects), f"place {number}")
+        DataFrameSource(_simulate_place(kind, draws, effects), f"place {number}")
         for number in range(count)
     ]
 
@@ -74,7 +74,7 @@ def read_places(folder: Path, seed: int) -> Places:
     order = np.random.default_rng(seed).permutation(sorted(folder.glob("*.csv*")))
     tables = {path.name.partition(".")[0]: pd.read_csv(path) for path in order}
     return [
-        FrameSource(
+        DataFrameSource(
             table.sample(min(len(table), MOST_ROWS), random_state=0), name, name
         )
         for name, table in tables.items()

@@ -236,7 +236,7 @@ def measure_run(
     result["refused_all"] = int(adapted.adaptation.notes[0, 1])
     if result["found"]:
         with torch.no_grad():
-            engine = learner._create_engine()  # type: ignore[attr-defined]
+            engine = learner._create_engine_for_inputs()  # type: ignore[attr-defined]
             _, values = engine._compute_stable_logits(state, x)
         result["read"] = 100 * float((values[0][0] == cues[-1]).float().mean())
     erm = create("erm", known[0])

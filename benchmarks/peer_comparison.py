@@ -16,10 +16,10 @@ import torch
 
 from benchmarks.timing import Report, compute_quartiles, compute_time_ratios
 from cirm.data.colored import Colored
-from cirm.data.downloads import load_images
+from cirm.data.downloads import load_images_of_source
 from cirm.data.scm import SCM
 from cirm.environments import Problem
-from cirm.evaluation import score
+from cirm.evaluation import compute_mean_score
 from cirm.learners import create
 from cirm.randomness import Randomness
 
@@ -135,7 +135,7 @@ def _prepare_images(
 def choose_images() -> str:
     """Return the image set: MNIST, or digits if MNIST is not in the cache."""
     try:
-        load_images("mnist")
+        load_images_of_source("mnist")
     except FileNotFoundError:
         return "digits"
     return "mnist"
@@ -152,7 +152,7 @@ def train_learner(
     for index, place in enumerate(problem.train):
         state = learner.observe(state, (place,), randomness.at("stage", index))
     seconds = time.process_time() - began
-    accuracy = score(learner, state, problem.test[0], 1).item()
+    accuracy = compute_mean_score(learner, state, problem.test[0], 1).item()
     return {"seconds": seconds, "accuracy": accuracy}
 
 

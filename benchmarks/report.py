@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cirm.report.page import Section, render_page, render_shell_command
-from cirm.report.table import Table, render_markdown
+from cirm.report.page import PageSection, render_html_page, render_shell_command
+from cirm.report.table import ReportTable, render_table_as_markdown
 from cirm.wording import join_words
 
 Results = Mapping[str, Any]
@@ -16,21 +16,21 @@ Results = Mapping[str, Any]
 def build_benchmark_page(results: Results, command: str = "") -> str:
     """Build the page of a benchmark as one HTML document."""
     sections = [
-        Section(table.title, [*table.notes, replace(table, notes=())])
+        PageSection(table.title, [*table.notes, replace(table, notes=())])
         for table in build_benchmark_tables(results)
     ]
     if command:
-        sections.append(Section("Command", [render_shell_command(command)]))
-    return render_page("Benchmark of cirm", _write_lead(results), sections)
+        sections.append(PageSection("Command", [render_shell_command(command)]))
+    return render_html_page("Benchmark of cirm", _write_lead(results), sections)
 
 
 def render_benchmark_markdown(results: Results) -> str:
     """Render all tables of a benchmark in Markdown."""
-    tables = map(render_markdown, build_benchmark_tables(results))
+    tables = map(render_table_as_markdown, build_benchmark_tables(results))
     return "\n".join([_write_lead(results), "", *tables])
 
 
-def build_benchmark_tables(results: Results) -> list[Table]:
+def build_benchmark_tables(results: Results) -> list[ReportTable]:
     """Build the tables of the parts that were measured."""
     builders = {
         "tables": _build_tables_table,
@@ -62,11 +62,11 @@ def _write_lead(results: Results) -> str:
 
 def _build_table(
     title: str, note: str, headings: Sequence[str], rows: Sequence[Sequence[str]]
-) -> Table:
-    return Table(title, headings, rows, [note])
+) -> ReportTable:
+    return ReportTable(title, headings, rows, [note])
 
 
-def _build_tables_table(results: Sequence[Results]) -> Table:
+def _build_tables_table(results: Sequence[Results]) -> ReportTable:
     note = (
         "Processor time of fitting a table of 29 numbers in memory, also as a multiple "
         "of gradient boosting's (scikit-learn); accuracy on other rows of the same "
@@ -86,7 +86,7 @@ def _build_tables_table(results: Sequence[Results]) -> Table:
     return _build_table("Tables", note, (*headings, "predicts, rows / s"), rows)
 
 
-def _build_adapt_table(results: Sequence[Results]) -> Table:
+def _build_adapt_table(results: Sequence[Results]) -> ReportTable:
     note = (
         "Processor time of adapting the default learner to unlabelled rows of a new "
         "place, also as a multiple of predicting them; 28 columns, one of which "
@@ -104,7 +104,7 @@ def _build_adapt_table(results: Sequence[Results]) -> Table:
     return _build_table("Adapting", note, headings, rows)
 
 
-def _build_learner_table(results: Sequence[Results]) -> Table:
+def _build_learner_table(results: Sequence[Results]) -> ReportTable:
     note = (
         "Processor time of a training step, as a multiple of the time of its matrix "
         "products alone (the floor), and how many times longer the same method takes "
@@ -134,7 +134,7 @@ def _build_learner_table(results: Sequence[Results]) -> Table:
     return _build_table("A training step", note, headings, rows)
 
 
-def _build_growth_table(results: Sequence[Results]) -> Table:
+def _build_growth_table(results: Sequence[Results]) -> ReportTable:
     note = (
         "Exponents fitted to time and memory: 1 means proportional growth, 0 no "
         "growth. Memory is what a backward pass keeps or, for earlier environments, "
@@ -154,7 +154,7 @@ def _build_growth_table(results: Sequence[Results]) -> Table:
     return _build_table("Growth", note, headings, rows)
 
 
-def _build_start_table(results: Sequence[Results]) -> Table:
+def _build_start_table(results: Sequence[Results]) -> ReportTable:
     rows = [
         [
             one["what"],
@@ -169,7 +169,7 @@ def _build_start_table(results: Sequence[Results]) -> Table:
     return _build_table("Cold start", note, headings, rows)
 
 
-def _build_peer_table(results: Sequence[Results]) -> Table:
+def _build_peer_table(results: Sequence[Results]) -> ReportTable:
     data = join_words(list(dict.fromkeys(r["data"] for r in results if "data" in r)))
     note = (
         "Processor time of training with the same data, network, epochs and batches"

@@ -20,21 +20,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from cirm.cli.progress import show_job_progress
+from cirm.cli.progress import show_progress_of_jobs
 from cirm.records import (
-    Curve,
     Record,
-    Run,
-    Score,
+    RunRecord,
+    ScoreRecord,
+    TrainingCurveRecord,
     format_record,
     write_text_atomically,
 )
 from cirm.runs.archive import add_finished_jobs_to_archive
 from cirm.runs.driver import LOST, run_queued_jobs
 from cirm.runs.job_queue import JobQueue
-from cirm.runs.jobs import Job
+from cirm.runs.jobs import TrainingJob
 from cirm.runs.local import get_records_path, list_unfinished_jobs
-from cirm.runs.tracker import JobTracker
+from cirm.runs.tracker import JobProgressTracker
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "table1" / "records.json"
 MACHINE = 16  # workers of the machine that is lost
@@ -48,7 +48,7 @@ EPOCHS, STAGES = 100, 2  # of the training curves in the records of a job
 class Attempt:
     """A job on a worker: from when to when, and its result."""
 
-    job: Job
+    job: TrainingJob
     start: float
     end: float
     result: str
@@ -71,7 +71,7 @@ class SimulatedWorkers:
         self._ends: list[tuple[float, int]] = []  # a heap
         self._submitted = 0
 
-    def submit_job(self, job: Job) -> int:
+    def submit_job(self, job: TrainingJob) -> int:
         """Start a job on a worker."""
         begin = time.process_time()
         now, seconds = time.monotonic(), self.random.choice(self.seconds)
@@ -108,7 +108,7 @@ class SimulatedWorkers:
         self.own_time += time.process_time() - begin
         return ended
 
-    def collect_result(self, reference: int, job: Job) -> str:
+    def collect_result(self, reference: int, job: TrainingJob) -> str:
         """Write the records of a job, as the driver of a cluster does."""
         run = self.runs.pop(reference)
         self.busy += run.end - run.start
@@ -135,30 +135,30 @@ class SimulatedWorkers:
         self.runs.clear()
 
 
-def format_usual_records(job: Job, seconds: float) -> str:
+def format_usual_records(job: TrainingJob, seconds: float) -> str:
     """Return records of the size of a job of table 1, about 60 kB."""
     (seed,) = job.seeds
     curves: list[Record] = [
-        Curve(job.name, job.order, seed, stage, step, metric, 0.123456789)
+        TrainingCurveRecord(job.name, job.order, seed, stage, step, metric, 0.123456789)
         for stage in range(STAGES)
         for step in range(EPOCHS)
         for metric in ("risk", "penalty")
     ]
     scores: list[Record] = [
-        Score(job.name, job.order, seed, stage, name, "test", "accuracy", 71.5)
+        ScoreRecord(job.name, job.order, seed, stage, name, "test", "accuracy", 71.5)
         for stage in range(STAGES)
         for name in ("train-1", "train-2", "test")
     ]
     data = {"name": job.dataset, **job.data}
-    run = Run(job.name, job.order, job.seeds, {}, data, "", {}, seconds)
+    run = RunRecord(job.name, job.order, job.seeds, {}, data, "", {}, seconds)
     return "".join(format_record(row) + "\n" for row in [*curves, *scores, run])
 
 
-def plan_simulated_jobs(count: int) -> list[Job]:
+def plan_simulated_jobs(count: int) -> list[TrainingJob]:
     """Return so many jobs, of a hundred learners."""
     data = {"source": "mnist", "environments": 2, "examples": 1000}
     return [
-        Job(
+        TrainingJob(
             "colored",
             "erm",
             "sequential",
@@ -170,14 +170,16 @@ def plan_simulated_jobs(count: int) -> list[Job]:
     ]
 
 
-def simulate(jobs: Sequence[Job], workers: int, speed: float) -> dict[str, float]:
+def simulate(
+    jobs: Sequence[TrainingJob], workers: int, speed: float
+) -> dict[str, float]:
     """Run jobs on simulated workers, and return what was measured."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         cluster = SimulatedWorkers(folder, workers, speed)
         begin, used = time.monotonic(), time.process_time()
-        tracker = JobTracker(jobs, workers, [])
-        with show_job_progress(tracker, folder, "simulation") as report:
+        tracker = JobProgressTracker(jobs, workers, [])
+        with show_progress_of_jobs(tracker, folder, "simulation") as report:
             failures = run_queued_jobs(JobQueue(jobs), cluster, report)
         used = time.process_time() - used - cluster.own_time
         seconds = time.monotonic() - begin

@@ -12,7 +12,7 @@ import typer
 from benchmarks.report import build_benchmark_page, render_benchmark_markdown
 from benchmarks.timing import Report
 from cirm.cli.options import create_result_folder
-from cirm.cli.output import format_command_line_as_typed, print_to_stderr
+from cirm.cli.output import format_command_line_as_typed, print_lines_to_stderr
 from cirm.records import write_text_atomically
 
 PARTS = ("tables", "adapt", "start", "learners", "growth", "peers")
@@ -28,7 +28,7 @@ def run_benchmarks(
     command = format_command_line_as_typed()
 
     def report(name: str) -> None:
-        print_to_stderr(f"measuring {name}")
+        print_lines_to_stderr(f"measuring {name}")
 
     for results in run_benchmark_parts(parts, rounds, quick, peers, report):
         text = json.dumps({"command": command, **results}, indent=1)

@@ -19,7 +19,7 @@ import torch
 from scipy import stats
 
 from cirm.environments import Task
-from cirm.model.comparison import compare_scores
+from cirm.model.comparison import compare_scores_with_past_environments
 from cirm.model.estimates import collect_score_statistics
 
 MODEL: Any = SimpleNamespace(task=Task(("no", "yes")), threshold=None)
@@ -65,7 +65,10 @@ def measure_alarm_rate(
             for level in levels[:-1]
         ]
         here = draw_place(rng, levels[-1] - fall, accuracy)
-        alarms += any(one.is_worse for one in compare_scores(MODEL, *here, past))
+        alarms += any(
+            one.is_worse
+            for one in compare_scores_with_past_environments(MODEL, *here, past)
+        )
     return 100 * alarms / repeats
 
 

@@ -25,12 +25,12 @@ from sklearn.metrics import roc_auc_score
 
 from cirm import evaluate, fit, predict, update
 from cirm.data.planted import PlantedShortcutTable
-from cirm.data.sources import FrameSource
+from cirm.data.sources import DataFrameSource
 from cirm.evaluation.measures import TOTAL, UNSTABLE
 from cirm.model.explain import describe_model
 from cirm.model.model import Model
-from cirm.records import Record, Run, Score
-from cirm.runs.archive import load_archive, unpack_job_records
+from cirm.records import Record, RunRecord, ScoreRecord
+from cirm.runs.archive import load_job_archive, unpack_job_records
 
 ERM = {"hidden": (8,), "epochs": 40, "rate": 0.02}
 FRESH = 20_000  # rows that show how good a model really is
@@ -71,7 +71,7 @@ def load_shuffled_sklearn_table(rng: Rng) -> tuple[pd.DataFrame, str]:
 def fit_quickly(frame: pd.DataFrame, target: str = "outcome", **options: Any) -> Model:  # noqa: ANN401
     """Fit plain training to a table, named a."""
     return fit(
-        FrameSource(frame.reset_index(drop=True), "a"),
+        DataFrameSource(frame.reset_index(drop=True), "a"),
         target,
         **{"learner": "erm", "settings": ERM, **options},
     )
@@ -128,7 +128,7 @@ def try_unit(rng: Rng, is_real: bool) -> list[Trial]:
         later[column] *= rng.choice(UNITS)
     model = fit_quickly(first, target, settings={**ERM, "epochs": 1})
     later = later.reset_index(drop=True)
-    updated = update(model, FrameSource(later, "b"), accept_units=True)
+    updated = update(model, DataFrameSource(later, "b"), accept_units=True)
     return [("Check the unit" in list_notes(updated), changes)]
 
 
@@ -138,7 +138,7 @@ def try_far_mean(rng: Rng, is_real: bool) -> list[Trial]:
     first, later = draw_table(rng, 300), draw_table(rng, 300)
     later["age"] += shift * 12
     model = fit_quickly(first, settings={**ERM, "epochs": 1})
-    updated = update(model, FrameSource(later, "b"), accept_units=True)
+    updated = update(model, DataFrameSource(later, "b"), accept_units=True)
     return [("'age' is far from the data" in list_notes(updated), shift > 10)]
 
 
@@ -149,7 +149,7 @@ def try_new_categories(rng: Rng, is_real: bool) -> list[Trial]:
     chosen = rng.random(500) < fraction
     later.loc[chosen, "scanner"] = "newest"
     model = fit_quickly(first, settings={**ERM, "epochs": 1})
-    updated = update(model, FrameSource(later, "b"))
+    updated = update(model, DataFrameSource(later, "b"))
     says = "categories that the model does not know" in list_notes(updated)
     return [(says, fraction >= 0.05)]
 
@@ -201,7 +201,7 @@ def try_fall_on_arrival(rng: Rng, is_real: bool) -> list[Trial]:
     learner = str(rng.choice(["erm", "steady"]))
     settings = ERM if learner == "erm" else {}
     model = fit_quickly(draw_table(rng, 2000, 0.1), learner=learner, settings=settings)
-    updated = update(model, FrameSource(draw_table(rng, 2000, flip), "b"))
+    updated = update(model, DataFrameSource(draw_table(rng, 2000, flip), "b"))
     here, there = (
         evaluate(model, draw_table(rng, FRESH, f))["overall"]["accuracy"]
         for f in (0.1, flip)
@@ -217,7 +217,7 @@ def try_unstable_columns(rng: Rng, is_real: bool) -> list[Trial]:
     changes = bool(rng.integers(2))
     flips = (0.1, 0.3, 0.2) if changes else (0.2, 0.2, 0.2)
     places = [
-        FrameSource(draw_table(rng, 1500, flip), name)
+        DataFrameSource(draw_table(rng, 1500, flip), name)
         for flip, name in zip(flips, "abc", strict=True)
     ]
     model = fit(places, "outcome", order="sequential")
@@ -231,7 +231,7 @@ def try_importance_drop(rng: Rng, is_real: bool) -> list[Trial]:
     changes = bool(rng.integers(2))
     flips = (0.1, 0.35) if changes else (0.2, 0.2)
     places = [
-        FrameSource(draw_table(rng, 1500, flip), name)
+        DataFrameSource(draw_table(rng, 1500, flip), name)
         for flip, name in zip(flips, "ab", strict=True)
     ]
     model = fit(places, "outcome", order="sequential")
@@ -282,8 +282,8 @@ def list_stress_trials(records: Sequence[Record]) -> dict[str, list[Trial]]:
     In images a warning is right if there is a shortcut. In tables each column that is
     named counts, and only the planted one, which comes last, is right.
     """
-    data = next(r for r in records if isinstance(r, Run)).dataset
-    scores = [r for r in records if isinstance(r, Score) and r.split == UNSTABLE]
+    data = next(r for r in records if isinstance(r, RunRecord)).dataset
+    scores = [r for r in records if isinstance(r, ScoreRecord) and r.split == UNSTABLE]
     has_shortcut = bool(data.get("shortcut", True)) and data.get("kind") != "none"
     if data["name"] != "planted":
         return {
@@ -307,7 +307,7 @@ def list_stress_trials(records: Sequence[Record]) -> dict[str, list[Trial]]:
 def print_stress_rates(folder: Path) -> None:
     """Print the precision and recall of what a learner said of the stress map."""
     trials: dict[str, list[Trial]] = {"images": [], "tables": []}
-    for entry in load_archive(folder).entries.values():
+    for entry in load_job_archive(folder).entries.values():
         for kind, own in list_stress_trials(unpack_job_records(entry)).items():
             trials[kind] += own
     titles = {"images": "a direction changes its meaning", "tables": "a column does"}

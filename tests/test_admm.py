@@ -3,8 +3,8 @@ import torch
 
 from cirm.admm import (
     ADMM,
+    ADMMBatchObjectives,
     ADMMVariables,
-    BatchObjectives,
     compute_lagrangian_gradient,
     rescale_lagrange_multipliers,
     split_batch_by_environment,
@@ -42,7 +42,7 @@ def parabolas(curvatures, centres):
         values = (a / 2 * (local - c).square()).sum(-1)
         return {"value": values}, a * (local - c)
 
-    return lambda features, batch: BatchObjectives(
+    return lambda features, batch: ADMMBatchObjectives(
         slopes, lambda shared: shared.sum(-1)
     )
 
@@ -96,7 +96,7 @@ def test_the_multipliers_of_the_constraint_start_at_zero_and_add_up_after_rounds
             seen.append(local.detach().clone())
             return {"value": local.square().sum(-1) / 2}, local - 1.0
 
-        return BatchObjectives(slopes, lambda shared: shared.sum(-1))
+        return ADMMBatchObjectives(slopes, lambda shared: shared.sum(-1))
 
     carry = solved(admm(rho1=rho1, inner=2), look, epochs=rounds, environments=1)
     # One environment without a past: u stays zero, w is where the last round ended.
@@ -161,8 +161,8 @@ def test_the_slope_is_that_of_the_augmented_lagrangian():
 )
 def test_the_weights_grow_at_the_threshold(kind, expected):
     problem = admm(rho0=10.0, rho1=5.0, growth=100.0, growth_kind=kind, threshold=0.4)
-    assert problem.get_constraint_weights(0.39) == (10.0, 5.0)
-    assert problem.get_constraint_weights(0.4) == expected
+    assert problem.get_constraint_weights_at_progress(0.39) == (10.0, 5.0)
+    assert problem.get_constraint_weights_at_progress(0.4) == expected
 
 
 def test_growing_weights_leave_the_multipliers_alone():
@@ -181,7 +181,7 @@ def test_a_round_has_so_many_steps_on_a_batch_or_lasts_so_many_epochs(
 
     def look(features, batch):
         slopes = parabolas([1.0], [3.0])(features, batch).gradients
-        return BatchObjectives(
+        return ADMMBatchObjectives(
             slopes, lambda shared: seen.append(shared.clone()) or features
         )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import cirm
-from cirm.cli import COMMANDS, load_command_module
+from cirm.cli import COMMANDS, import_cli_command
 from cirm.data import DATASETS, get_dataset_class
 from cirm.learners import LEARNERS, get_learner_class
 from cirm.learners.base import Learner
@@ -153,7 +153,7 @@ COMMAND = re.compile(rf"\bcirm ({'|'.join(COMMANDS)})\b((?:\\\n|[^`\n|#])*)")
 
 def list_options(command):
     """What a command takes, with the settings of all data sets where it takes them."""
-    loaded = load_command_module(command)
+    loaded = import_cli_command(command)
     known = set()
     for one in (loaded, *getattr(loaded, "commands", {}).values()):
         known |= {text for option in one.params for text in option.opts}

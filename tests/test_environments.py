@@ -81,74 +81,96 @@ HOLES = torch.tensor([[0.0, 1.0], [float("nan"), 0.0], [float("inf"), 0.0]])
             ONES,
             ZEROS[:2],
             TWO,
-            "the inputs must be [n, ...] and the targets [n], not [3, 2] and [2].",
+            "the inputs have the shape [3, 2] and the targets [2]. Pass inputs of the "
+            "shape [n, ...] and targets of the shape [n].",
         ),
         (
             ONES[:, 0],
             ZEROS,
             TWO,
-            "the inputs must be [n, ...] and the targets [n], not [3] and [3].",
+            "the inputs have the shape [3] and the targets [3]. Pass inputs of the "
+            "shape [n, ...] and targets of the shape [n].",
         ),
         (
             ONES,
             ZEROS[:, None],
             TWO,
-            "the inputs must be [n, ...] and the targets [n], not [3, 2] and [3, 1].",
+            "the inputs have the shape [3, 2] and the targets [3, 1]. Pass inputs of "
+            "the shape [n, ...] and targets of the shape [n].",
         ),
         (
             ONES[:0],
             ZEROS[:0],
             TWO,
-            "there are no examples or no features: the shape of the inputs is [0, 2].",
+            "the inputs are empty: their shape is [0, 2]. Pass at least one example "
+            "with at least one feature.",
         ),
         (
             ONES[:, :0],
             ZEROS,
             TWO,
-            "there are no examples or no features: the shape of the inputs is [3, 0].",
+            "the inputs are empty: their shape is [3, 0]. Pass at least one example "
+            "with at least one feature.",
         ),
         (
             ONES.int(),
             ZEROS,
             TWO,
-            "the inputs must be floating point, not torch.int32.",
+            "the inputs have the type torch.int32. Convert them with inputs.float().",
         ),
         (
             HOLES,
             ZEROS,
             TWO,
-            "the inputs have 2 NaN or infinite values, the first at [1, 0].",
+            "the inputs have 2 NaN or infinite values, the first at [1, 0]. Replace or "
+            "remove them.",
         ),
         (
             ONES,
             HOLES[:, 0],
             VALUE,
-            "the targets have 2 NaN or infinite values, the first at [1].",
+            "the targets have 2 NaN or infinite values, the first at [1]. Replace or "
+            "remove them.",
         ),
         (
             ONES,
             ZEROS,
             VALUE,
-            "the targets of a regression must be floating point numbers, "
-            "not torch.int64.",
+            "the targets of the regression have the type torch.int64. Convert them "
+            "with targets.float().",
         ),
         (
             ONES,
             ZEROS.float(),
             TWO,
-            "the targets of a classification must be class indices (int64), "
-            "not torch.float32.",
+            "the targets of the classification have the type torch.float32. Pass the "
+            "index of each class as int64.",
         ),
         (
             ONES,
             torch.tensor([-1, 7, 7]),
             TWO,
-            "the targets must be class indices from 0 to 1, not [-1, 7].",
+            "the targets contain [-1, 7]. Pass class indices from 0 to 1.",
         ),
-        (ONES, None, TWO, "the targets must be a tensor, not NoneType."),
-        (ONES, np.zeros(3, int), TWO, "the targets must be a tensor, not ndarray."),
-        (ONES.numpy(), ZEROS, TWO, "the inputs must be a tensor, not ndarray."),
-        (Squares(1, 3), ZEROS, TWO, "the inputs must be a tensor, not Squares."),
+        (ONES, None, TWO, "the targets are of type NoneType. Pass a torch tensor."),
+        (
+            ONES,
+            np.zeros(3, int),
+            TWO,
+            "the targets are of type ndarray. Pass a torch tensor.",
+        ),
+        (
+            ONES.numpy(),
+            ZEROS,
+            TWO,
+            "the inputs are of type ndarray. Pass a torch tensor.",
+        ),
+        (
+            Squares(1, 3),
+            ZEROS,
+            TWO,
+            "the inputs are of type Squares. Pass a torch tensor.",
+        ),
     ],
 )
 def test_an_environment_refuses_what_is_wrong(inputs, targets, task, complaint):
@@ -163,25 +185,26 @@ def test_an_environment_refuses_what_is_wrong(inputs, targets, task, complaint):
         (
             torch.ones(2, 3),
             torch.zeros(2, 3, dtype=torch.int64),
-            "the inputs must be [replica, n, ...] and the targets [replica, n], "
-            "not [2, 3] and [2, 3].",
+            "the inputs have the shape [2, 3] and the targets [2, 3]. Pass inputs of "
+            "the shape [replica, n, ...] and targets of the shape [replica, n].",
         ),
         (
             torch.ones(2, 3, 4),
             torch.zeros(3, dtype=torch.int64),
-            "the inputs must be [replica, n, ...] and the targets [replica, n], "
-            "not [2, 3, 4] and [3].",
+            "the inputs have the shape [2, 3, 4] and the targets [3]. Pass inputs of "
+            "the shape [replica, n, ...] and targets of the shape [replica, n].",
         ),
         (
             np.ones((2, 3, 4)),
             torch.zeros(2, 3, dtype=torch.int64),
-            "the inputs must be a tensor or have a method take, not ndarray.",
+            "the inputs are of type ndarray. Pass a torch tensor or an object with a "
+            "method take.",
         ),
         (
             Squares(2, 4),
             torch.zeros(2, 3, dtype=torch.int64),
-            "the inputs must be [replica, n, ...] and the targets [replica, n], "
-            "not [2, 4, 2] and [2, 3].",
+            "the inputs have the shape [2, 4, 2] and the targets [2, 3]. Pass inputs "
+            "of the shape [replica, n, ...] and targets of the shape [replica, n].",
         ),
     ],
 )

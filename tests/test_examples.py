@@ -146,14 +146,14 @@ def test_the_default_learner_stops_relying_on_the_scanner(
     # Clinic b was predicted with the scanner's help, which is gone on purpose.
     verdict = judged["verdict"]
     assert verdict.startswith("As accurate as expected without `scanner`, which the")
-    assert "on arrival at clinic-b without `scanner`" in verdict
+    assert "before the model was trained on it, without `scanner`" in verdict
     lines = [one["line"] for one in judged["comparisons"]]
     assert any("still relied on `scanner`" in one for one in lines)
     assert any(one.endswith("; not judged for this reason") for one in lines)
     # Text, lines and figure are one judgement.
     assert not any(one["significant"] for one in judged["comparisons"])
     page = build_evaluation_page(judged)
-    assert "on arrival without scanner" in page
+    assert "before training there, without scanner" in page
     assert "here, significantly worse" not in page
     adapted = ["--model", "steady0.cirm", "--out", "at-c.cirm"]
     walked(monkeypatch, capsys, "adapt", "clinic-c.csv", *adapted)

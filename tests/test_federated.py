@@ -22,23 +22,23 @@ from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 
 from cirm.data.colored import Colored  # noqa: E402
 from cirm.federated import client  # noqa: E402
-from cirm.federated.checkpoint import load_result  # noqa: E402
+from cirm.federated.checkpoint import load_result_of_study  # noqa: E402
 from cirm.federated.codec import (  # noqa: E402
     decode_and_check_tensors,
     decode_message_content,
     encode_message_content,
     encode_tensor_as_npy,
 )
-from cirm.federated.ledger import count_bytes_sent_by_site, read_ledger  # noqa: E402
-from cirm.federated.server import create_coordinator  # noqa: E402
-from cirm.federated.study import split_stage_into_segments  # noqa: E402
+from cirm.federated.ledger import count_bytes_sent_by_site, read_message_exchange_log  # noqa: E402
+from cirm.federated.server import create_study_coordinator  # noqa: E402
+from cirm.federated.study import split_stage_into_step_ranges  # noqa: E402
 from cirm.federated.tensor_file import (  # noqa: E402
     read_tensor_file,
     write_tensor_file,
 )
 from cirm.learners import create, parse_learner_settings  # noqa: E402
 from cirm.randomness import Randomness  # noqa: E402
-from cirm.settings import parse_assignments  # noqa: E402
+from cirm.settings import parse_name_value_assignments  # noqa: E402
 
 DATA = {"source": "digits", "environments": 3, "examples": 60}
 NAMES = ("north", "south", "west")
@@ -122,13 +122,15 @@ def start_sites(tmp_path, sites=2, **apps):
 def coordinate(grid, tmp_path, settings, stages="north south", **changes):
     run = {"settings": settings, "stages": stages, "folder": str(tmp_path / "study")}
     config = {"learner": "birm", "patience": 20, **run, **changes}
-    coordinator = create_coordinator(grid, config)
+    coordinator = create_study_coordinator(grid, config)
     coordinator.connection.poll_interval = 0.002
     return coordinator
 
 
 def parse_texts(text, learner="birm"):
-    return parse_learner_settings(learner, parse_assignments(text.split(), "settings"))
+    return parse_learner_settings(
+        learner, parse_name_value_assignments(text.split(), "settings")
+    )
 
 
 def train_in_one_place(learner, settings, stages):
@@ -167,7 +169,7 @@ def test_sites_end_where_the_environments_do_in_one_place(tmp_path, settings):
     stages = "north south; west"
     coordinate(start_sites(tmp_path, 3), tmp_path, settings, stages).run()
     expected = train_in_one_place("birm", settings, stages)
-    _, state = load_result(tmp_path / "study")
+    _, state = load_result_of_study(tmp_path / "study")
     torch.testing.assert_close(state.params, expected.params, rtol=0, atol=2e-5)
     torch.testing.assert_close(state.last, expected.last, rtol=0, atol=2e-5)
 
@@ -184,7 +186,7 @@ def test_so_do_posteriors_and_later_sites_take_them_as_their_prior(
         start_sites(tmp_path, 3), tmp_path, settings, stages, learner="bvirm"
     ).run()
     expected = train_in_one_place("bvirm", settings, stages)
-    _, state = load_result(tmp_path / "study")
+    _, state = load_result_of_study(tmp_path / "study")
     start = train_in_one_place(
         "bvirm", settings.replace("rate=0.01", "rate=1e-9"), stages
     )
@@ -203,7 +205,7 @@ def test_a_stage_may_be_added_when_its_site_is_there(tmp_path):
     grid.add(3, config(tmp_path, 2))
     coordinate(grid, tmp_path, settings, "north south; west").run()
     expected = train_in_one_place("birm", settings, "north south; west")
-    _, state = load_result(tmp_path / "study")
+    _, state = load_result_of_study(tmp_path / "study")
     torch.testing.assert_close(state.params, expected.params, rtol=0, atol=2e-5)
 
 
@@ -212,7 +214,7 @@ LINEAR = "hidden= rate=0.02 optimiser=sgd batch=0 rounds=1 inner=5 rho1=0.1 epoc
 
 def list_exchanges(tmp_path, kind="steps"):
     path = tmp_path / "study" / "ledger.jsonl"
-    return [entry for entry in read_ledger(path) if entry["kind"] == kind]
+    return [entry for entry in read_message_exchange_log(path) if entry["kind"] == kind]
 
 
 def alter_answers(change):
@@ -242,7 +244,7 @@ WRONG = {
         {name: values[:, :3] for name, values in t.items()},
         n,
     ),
-    "the answer came too late: it is for segment [0, 0, ": lambda t, n: (
+    "the answer of the site came too late: it is for segment [0, 0, ": lambda t, n: (
         t,
         {**n, "segment": [0, 0, *n["segment"][2:]]},
     ),
@@ -267,7 +269,7 @@ def test_what_cannot_be_used_is_refused_and_named_while_the_others_go_on(
     assert reason in found[0]["refused"]["south"]
     assert all(set(entry["up"]) == {"north"} for entry in found)
     assert f"refused south: {found[0]['refused']['south']}" in capsys.readouterr().out
-    _, state = load_result(tmp_path / "study")
+    _, state = load_result_of_study(tmp_path / "study")
     alone = train_in_one_place("birm", LINEAR + " constraint=network", "north")
     torch.testing.assert_close(state.params, alone.params, rtol=0, atol=2e-5)
 
@@ -299,7 +301,7 @@ def regressions(tmp_path):
 
 def distances(tmp_path):
     """How far the study ended from least squares of both sites, and of the first."""
-    _, state = load_result(tmp_path / "study")
+    _, state = load_result_of_study(tmp_path / "study")
     files = [np.load(tmp_path / f"{name}.npz") for name in NAMES[:2]]
     found = []
     for some in (files, files[:1]):
@@ -386,7 +388,7 @@ def test_a_killed_server_goes_on_from_its_checkpoint(tmp_path, count):
     kill_after(coordinate(grid, tmp_path, settings), count)
     coordinate(grid, tmp_path, settings).run()
     expected = train_in_one_place("birm", settings, "north south")
-    _, state = load_result(tmp_path / "study")
+    _, state = load_result_of_study(tmp_path / "study")
     torch.testing.assert_close(state.params, expected.params, rtol=0, atol=2e-5)
 
 
@@ -407,7 +409,7 @@ def test_a_study_begun_in_another_folder_takes_nothing_from_one_before(tmp_path)
     coordinate(grid, tmp_path, settings.replace("rate=0.05", "rate=0.2")).run()
     coordinate(grid, tmp_path, settings, folder=str(tmp_path / "anew")).run()
     expected = train_in_one_place("birm", settings, "north south")
-    _, state = load_result(tmp_path / "anew")
+    _, state = load_result_of_study(tmp_path / "anew")
     torch.testing.assert_close(state.params, expected.params, rtol=0, atol=2e-5)
 
 
@@ -616,7 +618,7 @@ def test_every_step_of_a_stage_belongs_to_one_segment():
         learner = create(
             "birm", Colored(**DATA).draw_problem((0,)).train[0], parse_texts(settings)
         )
-        found = list(split_stage_into_segments(learner.admm, 5, 4, True))
+        found = list(split_stage_into_step_ranges(learner.admm, 5, 4, True))
         assert [v.first for v in found[1:]] == [v.last for v in found[:-1]]
         assert [v.is_last for v in found] == [False] * (len(found) - 1) + [True]
         assert (

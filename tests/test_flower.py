@@ -16,11 +16,11 @@ import pytest
 import torch
 
 from cirm.environments import Environment, Task
-from cirm.federated.checkpoint import load_result
-from cirm.federated.ledger import read_ledger
+from cirm.federated.checkpoint import load_result_of_study
+from cirm.federated.ledger import read_message_exchange_log
 from cirm.learners import create, parse_learner_settings
 from cirm.randomness import Randomness
-from cirm.settings import parse_assignments
+from cirm.settings import parse_name_value_assignments
 
 ROOT = Path(__file__).parents[1]
 SITES = ("north", "south")
@@ -136,12 +136,12 @@ class Federation:
 
     def list_exchanges(self, study):
         path = self.folder / study / "ledger.jsonl"
-        found = read_ledger(path) if path.exists() else []
+        found = read_message_exchange_log(path) if path.exists() else []
         return [entry for entry in found if entry["kind"] == "steps"]
 
     def is_done(self, study):
         try:
-            load_result(self.folder / study)
+            load_result_of_study(self.folder / study)
         except FileNotFoundError:
             return False
         return True
@@ -211,7 +211,9 @@ def train_in_one_place(federation, epochs):
         file = np.load(federation.folder / f"{site}.npz")
         data = torch.from_numpy(file["X"]), torch.from_numpy(file["y"])
         stage.append(Environment(site, *data, Task.regression()))
-    texts = parse_assignments(f"{SETTINGS} epochs={epochs}".split(), "settings")
+    texts = parse_name_value_assignments(
+        f"{SETTINGS} epochs={epochs}".split(), "settings"
+    )
     learner = create("birm", stage[0], parse_learner_settings("birm", texts))
     randomness = Randomness((0,))
     state = learner.init(randomness.at("init"))
@@ -229,7 +231,7 @@ def test_sites_end_where_one_place_does_although_the_server_is_killed(federation
     assert not federation.is_done("killed")
     federation.run("killed", 4)
     wait_until(lambda: federation.is_done("killed"))
-    _, state = load_result(federation.folder / "killed")
+    _, state = load_result_of_study(federation.folder / "killed")
     expected = train_in_one_place(federation, 4)
     torch.testing.assert_close(state.params, expected.params, rtol=0, atol=2e-5)
 
@@ -249,7 +251,7 @@ def test_a_site_that_drops_out_and_returns_takes_part_again(federation):
     assert there[0]
     assert not all(there)
     assert any(there[there.index(False) :])
-    _, state = load_result(federation.folder / "dropped")
+    _, state = load_result_of_study(federation.folder / "dropped")
     expected = train_in_one_place(federation, 10).params
     assert (state.params - expected).norm() < 0.5
 
@@ -302,6 +304,8 @@ def test_nan_wrong_shapes_and_stale_rounds_are_refused_and_named(federation):
         "must have the type float32 and the shape [1, 3]. Check that the server and "
         "its sites run the same version of cirm"
     )
-    assert reasons[2].startswith("the answer came too late: it is for segment [0, 5, ")
+    assert reasons[2].startswith(
+        "the answer of the site came too late: it is for segment [0, 5, "
+    )
     assert [list(entry["up"]) for entry in found[:3]] == [["north"]] * 3
     assert set(found[3]["up"]) == {"north", "south"}

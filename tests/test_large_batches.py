@@ -8,8 +8,8 @@ from cirm.networks.large_batches import (
     CHUNK,
     LARGE,
     get_cached_packed_inputs,
-    pack_sparse_inputs,
-    pad_layers,
+    pack_nonzero_inputs,
+    pad_hidden_layers_with_zero_units,
 )
 from cirm.randomness import Randomness
 
@@ -45,7 +45,7 @@ def test_outputs_and_gradients_are_those_of_small_batches(sparse):
 
 
 def test_examples_of_one_colour_are_multiplied_without_the_other():
-    packed = pack_sparse_inputs(draw_colours().flatten(2))
+    packed = pack_nonzero_inputs(draw_colours().flatten(2))
     sizes = [len(kept) for kept, _ in packed.chunks]
     assert min(sizes) == HALF - 1 and max(sizes) == 2 * (HALF - 1)
 
@@ -74,6 +74,8 @@ def test_padded_layers_have_widths_that_are_multiples_of_eight():
     params = NETWORK.init(Randomness(SEEDS))
     shapes = [
         tuple(weight.shape[1:])
-        for weight, _ in pad_layers(NETWORK.split_parameters_into_layers(params))
+        for weight, _ in pad_hidden_layers_with_zero_units(
+            NETWORK.split_parameters_into_layers(params)
+        )
     ]
     assert shapes == [(2 * HALF, 8), (8, 8), (8, 2)]

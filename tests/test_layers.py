@@ -5,7 +5,11 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 from torch.nn import functional as F
 
-from cirm.networks.layers import LayerSizes, run_layers, run_layers_with_sampled_weights
+from cirm.networks.layers import (
+    LayerSizesAndActivation,
+    compute_layer_outputs,
+    run_layers_with_sampled_weights,
+)
 from cirm.randomness import Randomness
 
 SEEDS = (3, 5)
@@ -23,7 +27,7 @@ each_case = pytest.mark.parametrize(
 
 def plan_of(activation, layers=3):
     kinds = (activation, activation, "linear")[:layers]
-    return LayerSizes(SIZES[: layers + 1], kinds)
+    return LayerSizesAndActivation(SIZES[: layers + 1], kinds)
 
 
 def flat(name, size=SIZE, scale=1.0):
@@ -85,7 +89,11 @@ def agree(ours, theirs, leaves):
 @each_case
 def test_a_pass_and_its_gradient_are_those_of_single_operations(activation, dropout):
     plan, masks, leaves = plan_of(activation), masks_of(dropout), (flat("p"), inputs())
-    agree(run_layers(plan, *leaves, masks), single(plan, *leaves, masks), leaves)
+    agree(
+        compute_layer_outputs(plan, *leaves, masks),
+        single(plan, *leaves, masks),
+        leaves,
+    )
 
 
 @each_case
@@ -100,7 +108,7 @@ def test_a_pass_can_be_differentiated_twice(activation, dropout):
     plan, masks = plan_of(activation), masks_of(dropout)
 
     def work(params, x):
-        return run_layers(plan, params, x, masks)
+        return compute_layer_outputs(plan, params, x, masks)
 
     assert gradcheck(work, (flat("p"), inputs()))
     assert gradgradcheck(work, (flat("p"), inputs()))
@@ -120,7 +128,7 @@ def test_sums_can_be_differentiated_twice(activation, dropout):
 @pytest.mark.parametrize("again", [False, True])
 def test_parameters_after_the_last_layer_have_no_gradient(again):
     plan, params, x = plan_of("elu", 2), flat("p"), inputs()
-    outputs = run_layers(plan, params, x, masks_of(dropout=True)[:2])
+    outputs = compute_layer_outputs(plan, params, x, masks_of(dropout=True)[:2])
     (slope,) = torch.autograd.grad(outputs.sum(), params, create_graph=again)
     head = SIZES[2] * SIZES[3] + SIZES[3]
     assert slope[:, :-head].any() and not slope[:, -head:].any()

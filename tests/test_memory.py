@@ -7,17 +7,17 @@ import torch
 
 from cirm.environments import Environment, Examples, Task
 from cirm.memory import (
-    ExampleMemory,
-    add_stage_to_memory,
+    PastExampleMemory,
+    add_examples_of_stage_to_memory,
     concatenate_examples,
     create_empty_examples,
     create_empty_memory,
-    draw_distinct_examples,
+    draw_examples_without_replacement,
     list_state_tensors,
     measure_state_size,
-    move_to_device,
+    move_tensors_to_device,
     select_examples_at_rows,
-    take_first_examples,
+    take_first_examples_of_replicas,
     update_example_reservoir,
 )
 from cirm.randomness import Randomness
@@ -28,7 +28,7 @@ MANY = Randomness(tuple(range(4000)))
 
 class State(NamedTuple):
     params: torch.Tensor
-    memory: ExampleMemory
+    memory: PastExampleMemory
 
 
 def numbered(start, count, replicas):
@@ -47,7 +47,7 @@ def after(sizes, budget, total):
     for stage, size in enumerate(sizes):
         arriving = (environment(f"e{stage}", 100 * stage, size),)
         at = Randomness(SEEDS).at(stage)
-        memory = add_stage_to_memory(memory, arriving, budget, at, total)
+        memory = add_examples_of_stage_to_memory(memory, arriving, budget, at, total)
     return memory
 
 
@@ -67,14 +67,18 @@ def test_an_absent_memory_is_not_in_the_ledger():
 
 
 def test_some_of_an_environment_is_drawn_without_replacement():
-    drawn = draw_distinct_examples(environment("a", 0, 10), 6, Randomness(SEEDS))
+    drawn = draw_examples_without_replacement(
+        environment("a", 0, 10), 6, Randomness(SEEDS)
+    )
     assert drawn.x.shape == (2, 6, 1) and drawn.y.shape == (2, 6)
     assert all(len(row.unique()) == 6 for row in drawn.y)
     assert torch.equal(drawn.x[..., 0], 2 * drawn.y)
 
 
 def test_all_of_an_environment_are_kept_if_there_are_fewer():
-    drawn = draw_distinct_examples(environment("a", 0, 4), 6, Randomness(SEEDS))
+    drawn = draw_examples_without_replacement(
+        environment("a", 0, 4), 6, Randomness(SEEDS)
+    )
     assert torch.equal(drawn.y.sort().values, torch.arange(4.0).repeat(2, 1))
 
 
@@ -113,7 +117,7 @@ def test_pieces_without_examples_do_not_count():
         [create_empty_examples(2), numbered(0, 3, 2), numbered(3, 1, 2)]
     )
     assert torch.equal(whole.y, torch.arange(4.0).repeat(2, 1))
-    assert torch.equal(take_first_examples(whole, 2).x, whole.x[:, :2])
+    assert torch.equal(take_first_examples_of_replicas(whole, 2).x, whole.x[:, :2])
 
 
 def test_each_replica_takes_its_own_rows():
@@ -168,7 +172,7 @@ def test_a_reservoir_without_places_stays_empty():
 
 def test_moving_a_state_keeps_its_form():
     state = State(torch.zeros(2, 7), after([5], 3, total=False))
-    other = move_to_device(state, "cpu")
+    other = move_tensors_to_device(state, "cpu")
     assert type(other.memory.kept) is Examples
     for a, b in zip(list_state_tensors(state), list_state_tensors(other), strict=True):
         assert torch.equal(a, b)

@@ -21,7 +21,7 @@ from cirm.networks import (
     restore_network,
 )
 from cirm.randomness import Randomness
-from cirm.variational import Gaussian
+from cirm.variational import DiagonalGaussian
 
 SEEDS = (3, 5)
 INPUTS = Randomness(SEEDS, ("inputs",)).normal(7, 4)
@@ -90,7 +90,7 @@ def test_many_examples_give_what_a_few_at_a_time_give():
     network, count = MLP((4, 3, 2)), 2 * CHUNK + 5
     params = network.init(Randomness(SEEDS)).requires_grad_()
     inputs = Randomness(SEEDS).normal(count, 4)
-    sharp = Gaussian(params, torch.full_like(params, -40.0))
+    sharp = DiagonalGaussian(params, torch.full_like(params, -40.0))
     whole = network(params, inputs)
     few = torch.cat([network(params, x) for x in inputs.split(1000, 1)], 1)
     torch.testing.assert_close(whole, few)
@@ -396,7 +396,7 @@ def test_an_impossible_mlp_is_refused(settings, message):
 )
 def test_without_spread_samples_are_the_network_itself(network):
     params = network.init(Randomness(SEEDS))
-    q = Gaussian(params, torch.full_like(params, -40.0))
+    q = DiagonalGaussian(params, torch.full_like(params, -40.0))
     expected = network(params, INPUTS).unsqueeze(1).expand(-1, 3, -1, -1)
     torch.testing.assert_close(network.sample_outputs(q, INPUTS, noise(), 3), expected)
 
@@ -404,11 +404,11 @@ def test_without_spread_samples_are_the_network_itself(network):
 @each_network
 def test_predictions_use_the_same_draws_for_any_inputs_and_replicas(network, inputs):
     params = network.init(Randomness(SEEDS))
-    q = Gaussian(params, torch.full_like(params, -1.0))
+    q = DiagonalGaussian(params, torch.full_like(params, -1.0))
     outputs = network.sample_outputs_with_fixed_noise(q, inputs, 4)
     assert outputs.shape == (2, 4, inputs.shape[1], network.outputs)
     alone = network.sample_outputs_with_fixed_noise(
-        Gaussian(*(part[1:] for part in q)), inputs[1:, 2:4], 4
+        DiagonalGaussian(*(part[1:] for part in q)), inputs[1:, 2:4], 4
     )
     torch.testing.assert_close(outputs[1:, :, 2:4], alone)
     assert (outputs.std(1) > 0).all()
@@ -417,7 +417,7 @@ def test_predictions_use_the_same_draws_for_any_inputs_and_replicas(network, inp
 def test_sums_drawn_locally_have_the_moments_of_drawn_weights():
     network, draws = MLP((4, 3)), 4_000
     params = network.init(Randomness((3,)))
-    q = Gaussian(params, torch.full_like(params, -1.0))
+    q = DiagonalGaussian(params, torch.full_like(params, -1.0))
     local = network.sample_outputs(q, INPUTS[:1], noise((3,)), draws)
     by_weights = network.sample_outputs_of_whole_networks(
         q, INPUTS[:1], noise((3,)), draws

@@ -7,7 +7,7 @@ from cirm.environments import Examples
 from cirm.likelihoods import CrossEntropy, SquaredError
 from cirm.networks import MLP
 from cirm.objectives import (
-    average_outputs_with_past,
+    average_outputs_with_past_models,
     average_risks_over_examples,
     average_values_by_environment,
     compute_environment_risks,
@@ -143,11 +143,13 @@ def test_the_past_answers_as_one_more_whatever_its_number():
     answers = list(SOURCE.normal(5, 4).unbind(1))
     alone, past = answers[:2], answers[2:]
     torch.testing.assert_close(
-        average_outputs_with_past(alone, []), (alone[0] + alone[1]) / 2
+        average_outputs_with_past_models(alone, []), (alone[0] + alone[1]) / 2
     )
     expected = (alone[0] + alone[1] + sum(past) / 3) / 3
-    torch.testing.assert_close(average_outputs_with_past(alone, past), expected)
-    torch.testing.assert_close(average_outputs_with_past([], past), sum(past) / 3)
+    torch.testing.assert_close(average_outputs_with_past_models(alone, past), expected)
+    torch.testing.assert_close(
+        average_outputs_with_past_models([], past), sum(past) / 3
+    )
 
 
 def test_a_pull_and_its_gradients_are_those_of_the_quadratic():

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cirm import records
-from cirm.records import Curve, Run, Score
+from cirm.records import RunRecord, ScoreRecord, TrainingCurveRecord
 
-SCORE = Score("erm", "joint", 3, 0, "unseen", "test", "accuracy", 12.5, 0.9)
-CURVE = Curve("erm", "joint", 3, 0, 10, "loss", 0.69)
-RUN = Run(
+SCORE = ScoreRecord("erm", "joint", 3, 0, "unseen", "test", "accuracy", 12.5, 0.9)
+CURVE = TrainingCurveRecord("erm", "joint", 3, 0, 10, "loss", 0.69)
+RUN = RunRecord(
     "erm",
     "sequential",
     (0, 1),
@@ -27,12 +27,12 @@ RUN = Run(
 text, whole = st.text(), st.integers()
 number = st.floats(allow_nan=False)
 score = st.builds(
-    Score, text, text, whole, whole, text, text, text, number, st.none() | number
+    ScoreRecord, text, text, whole, whole, text, text, text, number, st.none() | number
 )
-curve = st.builds(Curve, text, text, whole, whole, whole, text, number)
+curve = st.builds(TrainingCurveRecord, text, text, whole, whole, whole, text, number)
 plain = st.dictionaries(text, st.none() | st.booleans() | whole | number | text)
 run = st.builds(
-    Run, text, text, st.lists(whole).map(tuple), plain, plain, text, plain, number
+    RunRecord, text, text, st.lists(whole).map(tuple), plain, plain, text, plain, number
 )
 
 

@@ -5,9 +5,9 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from cirm import registry
-from cirm.registry import Registry
+from cirm.registry import NamedClassRegistry
 
-SHAPES = Registry(
+SHAPES = NamedClassRegistry(
     "shape", "demo.shapes", "email", {"header-value": "x", "mime": "fractions:Fraction"}
 )
 HEADER = {"header": "Header"}
@@ -25,13 +25,13 @@ def installed(monkeypatch):
 
 
 def test_a_builtin_key_names_a_module_or_an_import_path():
-    table = Registry("shape", "demo.shapes", "email", HEADER)
+    table = NamedClassRegistry("shape", "demo.shapes", "email", HEADER)
     assert table.load("header").__module__ == "email.header"
     assert SHAPES.load("mime").__name__ == "Fraction"
 
 
 def test_an_alias_loads_the_same_class():
-    table = Registry("shape", "demo.shapes", "email", HEADER, {"h": "header"})
+    table = NamedClassRegistry("shape", "demo.shapes", "email", HEADER, {"h": "header"})
     assert table.load("h") is table.load("header")
     assert table.list_keys() == ["header", "h"]
 
@@ -80,7 +80,7 @@ def test_an_import_path_is_accepted_also_from_the_current_folder(tmp_path, monke
             "no_module:Thing",
             "cannot be imported .ModuleNotFoundError: No module named 'no_module'",
         ),
-        (":Thing", r"is not an import path\. Write package"),
+        (":Thing", r"is not an import path\. Write it as package"),
     ],
 )
 def test_what_cannot_be_loaded_is_explained(installed, key, message):

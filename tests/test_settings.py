@@ -142,7 +142,7 @@ def test_a_copy_is_checked_like_the_original():
 
 
 def test_assignments_are_split_at_the_first_equals_sign():
-    texts = settings.parse_assignments(
+    texts = settings.parse_name_value_assignments(
         ["rate = 0.1", "name=a=b", "name=c", "empty="], "--set"
     )
     assert texts == {"rate": "0.1", "name": "c", "empty": ""}
@@ -154,7 +154,7 @@ def test_an_assignment_needs_a_name_and_an_equals_sign(assignment):
         rf"^--set: {re.escape(repr(assignment))} has no value\. Write name=value"
     )
     with pytest.raises(ValueError, match=complaint):
-        settings.parse_assignments([assignment], "--set")
+        settings.parse_name_value_assignments([assignment], "--set")
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_an_assignment_needs_a_name_and_an_equals_sign(assignment):
     ],
 )
 def test_a_type_is_named_as_a_user_reads_it(kind, name):
-    assert settings.describe_type(kind) == name
+    assert settings.describe_setting_type(kind) == name
 
 
 words = st.text(st.characters(exclude_characters=","), min_size=1).filter(

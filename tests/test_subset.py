@@ -73,14 +73,13 @@ def test_a_subset_makes_nothing_until_it_is_asked():
 @pytest.mark.parametrize(
     ("rows", "complaint"),
     [
-        (ROWS[0], "rows must be integers (int64) [replica, m], not torch.int64"),
-        (ROWS.float(), "rows must be integers (int64) [replica, m], not torch.fl"),
-        (ROWS - 1, "rows must be from 0 to 3, not -1 to 2."),
-        (ROWS + 1, "rows must be from 0 to 3, not 1 to 4."),
+        (ROWS[0], "rows have the type torch.int64 and the shape [2]. Pass"),
+        (ROWS.float(), "rows have the type torch.float32 and the shape [2, 2]. Pass"),
+        (ROWS - 1, "the rows are -1 to 2. Pass numbers from 0 to 3."),
+        (ROWS + 1, "the rows are 1 to 4. Pass numbers from 0 to 3."),
         (
             ROWS[:, :0],
-            "there are no examples or no features: the shape of the inputs is "
-            "[2, 0, 2].",
+            "the inputs are empty: their shape is [2, 0, 2].",
         ),
     ],
 )

@@ -15,9 +15,9 @@ from cirm.training import (
     Descent,
     DivergenceError,
     check_parameters_are_finite,
-    concatenate_environments,
-    load_lazy_inputs,
-    split_rows_evenly,
+    concatenate_environments_of_stage,
+    load_lazy_inputs_into_memory,
+    split_rows_into_equal_parts,
     take_optimiser_step,
 )
 
@@ -117,10 +117,10 @@ def test_inputs_made_on_request_give_the_same_batches(batch):
 
 
 def test_small_inputs_are_made_once_and_large_ones_stay_lazy(monkeypatch):
-    small = load_lazy_inputs(lazy("a", 9), 2)
+    small = load_lazy_inputs_into_memory(lazy("a", 9), 2)
     assert torch.equal(small.inputs, environment("a", 9).take_all(2).x)
     monkeypatch.setattr("cirm.training.MAX_CACHED_BYTES", 71)
-    assert isinstance(load_lazy_inputs(lazy("a", 9), 2).inputs, Numbers)
+    assert isinstance(load_lazy_inputs_into_memory(lazy("a", 9), 2).inputs, Numbers)
 
 
 @pytest.mark.parametrize("replicated", [False, True])
@@ -134,7 +134,7 @@ def test_environments_taken_at_once_give_the_batches_of_each(monkeypatch, replic
     at_once = list(descent.iterate_batches(stage, Randomness(SEEDS)))
     monkeypatch.setattr("cirm.training.MAX_CACHED_BYTES", 0)
     apart = list(descent.iterate_batches(stage, Randomness(SEEDS)))
-    assert len(concatenate_environments(stage)) == 2
+    assert len(concatenate_environments_of_stage(stage)) == 2
     for one, other in zip(at_once, apart, strict=True):
         assert one.sizes == other.sizes
         for name in ("x", "y", "share"):
@@ -143,18 +143,23 @@ def test_environments_taken_at_once_give_the_batches_of_each(monkeypatch, replic
 
 def test_environments_of_different_kinds_stay_apart():
     stage = (environment("a", 9), environment("b", 5))
-    assert len(concatenate_environments(stage)) == 1
-    assert len(concatenate_environments((*stage, lazy("c", 4)))) == 3
+    assert len(concatenate_environments_of_stage(stage)) == 1
+    assert len(concatenate_environments_of_stage((*stage, lazy("c", 4)))) == 3
     own = Environment("d", *environment("d", 3).take_all(2), TASK, replicated=True)
-    assert len(concatenate_environments((*stage, own))) == 3
+    assert len(concatenate_environments_of_stage((*stage, own))) == 3
     batch = next(Descent(batch=4).iterate_batches((*stage, own), Randomness(SEEDS)))
     assert batch.sizes == (3, 2, 1)
 
 
 def test_parts_are_nearly_equal():
     rows = torch.arange(10).expand(2, -1)
-    assert [part.shape[1] for part in split_rows_evenly(rows, 4)] == [3, 3, 2, 2]
-    assert [part.shape[1] for part in split_rows_evenly(rows, 20)] == [1] * 20
+    assert [part.shape[1] for part in split_rows_into_equal_parts(rows, 4)] == [
+        3,
+        3,
+        2,
+        2,
+    ]
+    assert [part.shape[1] for part in split_rows_into_equal_parts(rows, 20)] == [1] * 20
 
 
 @pytest.mark.parametrize(

@@ -11,21 +11,23 @@ from torch.distributions import Independent, Normal, kl_divergence
 from cirm.networks import MLP, Network
 from cirm.randomness import Randomness
 from cirm.variational import (
-    Gaussian,
+    DiagonalGaussian,
     check_variational_settings,
     compute_gaussian_kl,
     compute_kl_weight,
-    create_gaussian,
-    create_initial_posterior,
-    flatten_gaussian,
-    sample_gaussian,
-    unflatten_gaussian,
+    create_diagonal_gaussian,
+    create_initial_posterior_of_stage,
+    draw_samples_of_gaussian,
+    flatten_gaussian_to_vector,
+    restore_gaussian_from_vector,
 )
 
 
 def gaussian(name, replicas=3, size=7):
     source = Randomness(tuple(range(replicas))).at(name)
-    return Gaussian(source.at("mean").normal(size), source.at("log").normal(size))
+    return DiagonalGaussian(
+        source.at("mean").normal(size), source.at("log").normal(size)
+    )
 
 
 def torchs(q):
@@ -46,8 +48,13 @@ def test_the_divergence_is_that_of_torch():
 def test_the_gradient_of_the_divergence_is_that_of_torch():
     ours, theirs = (leaves(gaussian("q"), gaussian("p")) for _ in range(2))
     weights = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
-    found = compute_gaussian_kl(Gaussian(*ours[:2]), Gaussian(*ours[2:])) @ weights
-    wanted = kl_divergence(*(torchs(Gaussian(*theirs[i : i + 2])) for i in (0, 2)))
+    found = (
+        compute_gaussian_kl(DiagonalGaussian(*ours[:2]), DiagonalGaussian(*ours[2:]))
+        @ weights
+    )
+    wanted = kl_divergence(
+        *(torchs(DiagonalGaussian(*theirs[i : i + 2])) for i in (0, 2))
+    )
     torch.testing.assert_close(
         torch.autograd.grad(found, ours), torch.autograd.grad(wanted @ weights, theirs)
     )
@@ -57,17 +64,21 @@ def test_the_divergence_can_be_differentiated_twice():
     q, p = gaussian("q", 2, 3), gaussian("p", 2, 3)
 
     def divergence(*parts):
-        return compute_gaussian_kl(Gaussian(*parts[:2]), Gaussian(*parts[2:]))
+        return compute_gaussian_kl(
+            DiagonalGaussian(*parts[:2]), DiagonalGaussian(*parts[2:])
+        )
 
     assert torch.autograd.gradgradcheck(divergence, leaves(q, p))
 
 
 def test_several_gaussians_can_share_a_prior():
     q, p = leaves(gaussian("q", 6)), leaves(gaussian("p"))
-    several = Gaussian(*(t.view(3, 2, 7) for t in q))
-    shared = compute_gaussian_kl(several, Gaussian(*(t.unsqueeze(1) for t in p)))
+    several = DiagonalGaussian(*(t.view(3, 2, 7) for t in q))
+    shared = compute_gaussian_kl(
+        several, DiagonalGaussian(*(t.unsqueeze(1) for t in p))
+    )
     apart = compute_gaussian_kl(
-        Gaussian(*q), Gaussian(*(t.repeat_interleave(2, 0) for t in p))
+        DiagonalGaussian(*q), DiagonalGaussian(*(t.repeat_interleave(2, 0) for t in p))
     )
     torch.testing.assert_close(shared.flatten(), apart)
     torch.testing.assert_close(
@@ -84,11 +95,12 @@ def test_a_gaussian_does_not_diverge_from_itself():
 def test_a_standard_normal_has_a_known_divergence():
     mean = torch.tensor([[3.0, 4.0]])
     apart = compute_gaussian_kl(
-        create_gaussian(mean, 1.0), create_gaussian(mean, 1.0, centred=True)
+        create_diagonal_gaussian(mean, 1.0),
+        create_diagonal_gaussian(mean, 1.0, centred=True),
     )
     torch.testing.assert_close(apart, torch.tensor([25 / 2]))
     wide = compute_gaussian_kl(
-        create_gaussian(mean, math.e), create_gaussian(mean, 1.0)
+        create_diagonal_gaussian(mean, math.e), create_diagonal_gaussian(mean, 1.0)
     )
     torch.testing.assert_close(wide, torch.tensor([math.e**2 - 1 - 2]))
 
@@ -100,18 +112,20 @@ def test_the_divergence_is_scaled_as_it_is_or_by_the_number_of_examples():
 
 def test_what_is_joined_can_be_parted():
     q = gaussian("q")
-    assert flatten_gaussian(q).shape == (3, 14)
-    for one, other in zip(unflatten_gaussian(flatten_gaussian(q)), q, strict=True):
+    assert flatten_gaussian_to_vector(q).shape == (3, 14)
+    for one, other in zip(
+        restore_gaussian_from_vector(flatten_gaussian_to_vector(q)), q, strict=True
+    ):
         assert torch.equal(one, other)
 
 
 def test_a_stage_starts_at_given_means_or_else_at_the_posterior():
     q = gaussian("q")
     means = torch.ones(3, 7)
-    start = create_initial_posterior(means, q, 0.5)
+    start = create_initial_posterior_of_stage(means, q, 0.5)
     assert torch.equal(start.mean, means)
     torch.testing.assert_close(start.log_std.exp(), torch.full((3, 7), 0.5))
-    assert create_initial_posterior(means[:, :0], q, 0.5) is q
+    assert create_initial_posterior_of_stage(means[:, :0], q, 0.5) is q
 
 
 GOOD = {
@@ -160,7 +174,7 @@ def moments(way, network, q, x):
 @each_way
 def test_outputs_of_a_drawn_linear_network_have_the_moments_of_theory(way):
     network = MLP((4, 3))
-    q = Gaussian(*(t / 2 for t in gaussian("q", 2, network.size)))
+    q = DiagonalGaussian(*(t / 2 for t in gaussian("q", 2, network.size)))
     x = Randomness((5, 6)).normal(2, 4)
     (weights, biases), *_ = network.split_parameters_into_layers(q.mean)
     (variances, bias_variances), *_ = network.split_parameters_into_layers(
@@ -176,7 +190,7 @@ def test_outputs_of_a_drawn_linear_network_have_the_moments_of_theory(way):
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 def test_drawing_sums_gives_the_same_moments_as_drawing_weights(dropout):
     network = MLP((3, 6, 1), dropout=dropout)
-    q = Gaussian(*(t / 3 - 0.3 for t in gaussian("q", 2, network.size)))
+    q = DiagonalGaussian(*(t / 3 - 0.3 for t in gaussian("q", 2, network.size)))
     x = Randomness((5, 6)).normal(1, 3)
     (mean, variance), (other_mean, other_variance) = (
         moments(way, network, q, x) for way in WAYS.values()
@@ -189,7 +203,9 @@ def test_drawing_sums_gives_the_same_moments_as_drawing_weights(dropout):
 
 def test_drawn_parameters_have_the_mean_and_the_spread_of_the_gaussian():
     q = gaussian("q", 2, 4)
-    drawn = sample_gaussian(q, Randomness((0, 1)).at("check").normal(SAMPLES, 4))
+    drawn = draw_samples_of_gaussian(
+        q, Randomness((0, 1)).at("check").normal(SAMPLES, 4)
+    )
     error = (drawn.mean(1) - q.mean) / q.log_std.exp()
     assert error.abs().max() < 4.5 / SAMPLES**0.5
     spread = drawn.std(1) / q.log_std.exp()

@@ -12,17 +12,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cirm.paper import get_experiment
+from cirm.paper import get_paper_experiment
 from cirm.paper.experiment import PublishedValue
 from cirm.paper.verdicts import compare_with_published_value
-from cirm.records import Score
+from cirm.records import ScoreRecord
 from cirm.report.summary import average_values_over_seeds
-from cirm.runs.archive import load_archive
+from cirm.runs.archive import load_job_archive
 
 SEEDS = range(5)
 
 
-def format_scores(scores: Sequence[Score], paper: PublishedValue) -> str:
+def format_scores(scores: Sequence[ScoreRecord], paper: PublishedValue) -> str:
     """Return mean, standard deviation and verdict of test accuracies."""
     mean, std, seeds = average_values_over_seeds(scores)
     if mean is None:
@@ -39,14 +39,14 @@ def print_accuracies_by_stage(results: Path) -> None:
     print("| row | learner | paper | after the first | after the last |")
     print("|---|---|--:|--:|--:|")
     for name in ("table2", "parts"):
-        archive = load_archive(results / name)
-        for row in get_experiment(name).rows:
+        archive = load_job_archive(results / name)
+        for row in get_paper_experiment(name).rows:
             papers = {cell.learner: cell.paper for cell in row.cells if cell.paper}
             for trial in row.trials:
                 scores = [
                     record
                     for record in archive.list_records(trial.identity, SEEDS)
-                    if isinstance(record, Score)
+                    if isinstance(record, ScoreRecord)
                     and (record.split, record.metric) == ("test", "accuracy")
                 ]
                 paper = papers.get(trial.label)

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from benchmarks.timing import compute_time_ratios, time_functions_in_turn
 from cirm.networks import MLP
-from cirm.networks.large_batches import pack_sparse_inputs
+from cirm.networks.large_batches import pack_nonzero_inputs
 from cirm.paper import EXPERIMENTS
 from cirm.randomness import Randomness
 from cirm.runs.jobs import draw_environments_of_job
@@ -56,7 +56,7 @@ def main() -> None:
     """Print the times of a step and of its products."""
     torch.set_num_threads(1)
     x = load_inputs()
-    packed = pack_sparse_inputs(x.flatten(2))
+    packed = pack_nonzero_inputs(x.flatten(2))
     assert packed is not None
     network = MLP((392, 390, 390, 1), "relu")
     params = network.init(Randomness((0,))).requires_grad_()

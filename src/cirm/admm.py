@@ -31,7 +31,7 @@ from torch.nn import functional as F
 
 from cirm.environments import Stage
 from cirm.objectives import Batch
-from cirm.randomness import Draws, Randomness
+from cirm.randomness import RandomDraws, Randomness
 from cirm.training import Descent, Terms, Watch, check_parameters_are_finite
 
 Growth = Literal["sum", "factor"]
@@ -57,7 +57,7 @@ class ADMMVariables(NamedTuple):
     weights: Weights
 
 
-class BatchObjectives(NamedTuple):
+class ADMMBatchObjectives(NamedTuple):
     """The objectives on one batch.
 
     Attributes:
@@ -99,7 +99,7 @@ class ADMM:
         if self.growth_kind not in ("sum", "factor"):
             raise ValueError(
                 f"{where}: the setting growth_kind must be sum or factor, but is "
-                f"{self.growth_kind!r}."
+                f"{self.growth_kind!r}. Change it with --set growth_kind=VALUE."
             )
         least = 1 if self.growth_kind == "factor" else 0
         conditions = {
@@ -114,10 +114,11 @@ class ADMM:
             if not holds:
                 value = getattr(self, name)
                 raise ValueError(
-                    f"{where}: the setting {name} must be {range_}, but is {value}."
+                    f"{where}: the setting {name} must be {range_}, but is {value}. "
+                    f"Change it with --set {name}=VALUE."
                 )
 
-    def get_constraint_weights(self, progress: float) -> Weights:
+    def get_constraint_weights_at_progress(self, progress: float) -> Weights:
         """Return the weights at a fraction of the stage's training."""
         if progress < self.threshold:
             return self.rho0, self.rho1
@@ -130,18 +131,18 @@ class ADMM:
         """Number of steps of the environments on each batch."""
         return self.rounds * self.inner or 1
 
-    def count_steps_per_round(self, steps: int) -> int:
+    def count_steps_per_admm_round(self, steps: int) -> int:
         """Return the steps of a round, given the number of batches in an epoch."""
         return self.inner if self.rounds else self.inner * steps
 
-    def find_position_in_round(self, turn: int, steps: int) -> tuple[bool, bool]:
+    def find_step_in_admm_round(self, turn: int, steps: int) -> tuple[bool, bool]:
         """Return whether a step of a stage follows a round, and whether it ends one."""
-        length = self.count_steps_per_round(steps)
+        length = self.count_steps_per_admm_round(steps)
         return turn > 0 and turn % length == 0, (turn + 1) % length == 0
 
     def solve(
         self,
-        compute_objectives: Callable[[Tensor, Batch], BatchObjectives],
+        compute_objectives: Callable[[Tensor, Batch], ADMMBatchObjectives],
         features: Tensor,
         shared: Tensor,
         past: Tensor,
@@ -169,18 +170,18 @@ class ADMM:
         """
         features = features.detach().clone().requires_grad_()
         carry = init_admm_variables(
-            shared, len(stage), self.get_constraint_weights(0.0)
+            shared, len(stage), self.get_constraint_weights_at_progress(0.0)
         )
         movers = [descent.create_optimiser(t) for t in (carry.local, features)]
         steps, steps_per_batch = descent.count_steps(stage), self.steps_per_batch
         for step, batch in enumerate(descent.iterate_batches(stage, randomness), 1):
             carry = rescale_lagrange_multipliers(
-                carry, self.get_constraint_weights(batch.progress)
+                carry, self.get_constraint_weights_at_progress(batch.progress)
             )
             view = compute_objectives(features, batch)
             for turn in range((step - 1) * steps_per_batch, step * steps_per_batch):
-                follows, ends = self.find_position_in_round(turn, steps)
-                carry, numbers = take_local_step(
+                follows, ends = self.find_step_in_admm_round(turn, steps)
+                carry, numbers = take_local_gradient_step(
                     carry, view, movers[0], past, follows, ends
                 )
             if features.shape[1]:
@@ -197,9 +198,9 @@ class ADMM:
         return features.detach(), carry._replace(local=carry.local.detach())
 
 
-def take_local_step(
+def take_local_gradient_step(
     carry: ADMMVariables,
-    view: BatchObjectives,
+    view: ADMMBatchObjectives,
     mover: torch.optim.Optimizer,
     past: Tensor,
     follows_round: bool,
@@ -271,20 +272,16 @@ def split_batch_by_environment(batch: Batch) -> Batch:
     sizes, sources = batch.sizes, batch.noise.generators
     shares = [part[:, e] for e, part in enumerate(batch.share.split(sizes, -1))]
     return batch._replace(
-        x=_pad_and_split_values_by_environment(batch.x, sizes),
-        y=_pad_and_split_values_by_environment(batch.y, sizes),
-        share=_pad_and_split_values_by_environment(
-            torch.cat(shares, 1), sizes
-        ).unsqueeze(1),
+        x=_split_and_pad_by_environment(batch.x, sizes),
+        y=_split_and_pad_by_environment(batch.y, sizes),
+        share=_split_and_pad_by_environment(torch.cat(shares, 1), sizes).unsqueeze(1),
         sizes=(max(sizes),),
         mean_weights=(),
-        noise=Draws([source for source in sources for _ in sizes]),
+        noise=RandomDraws([source for source in sources for _ in sizes]),
     )
 
 
-def _pad_and_split_values_by_environment(
-    values: Tensor, sizes: tuple[int, ...]
-) -> Tensor:
+def _split_and_pad_by_environment(values: Tensor, sizes: tuple[int, ...]) -> Tensor:
     """Reshape values [replica, n, ...] of several environments, as the batch is."""
     most = max(sizes)
     if min(sizes) < most:

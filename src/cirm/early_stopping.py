@@ -16,9 +16,9 @@ from cirm.training import (
     Descent,
     Terms,
     Watch,
+    create_gradient_function_of_loss,
     ignore_training_steps,
-    make_gradient_function,
-    normalise_weights,
+    normalise_example_weights,
 )
 
 HELD_OUT = 0.15  # fraction of the examples of each environment
@@ -79,7 +79,7 @@ class EarlyStoppingDescent(Descent):
         steps, last = self.count_steps(stage), 0
         patience = max(PATIENCE_STEPS, PATIENCE_EPOCHS * steps)
         for step, numbers in self.iterate_epochs(
-            make_gradient_function(loss), params, past, stage, randomness
+            create_gradient_function_of_loss(loss), params, past, stage, randomness
         ):
             with torch.no_grad():
                 found = torch.stack(list(loss(params, past, whole).values())).sum(0)
@@ -102,7 +102,7 @@ class EarlyStoppingDescent(Descent):
         self, stage: Stage, randomness: Randomness
     ) -> Batch:
         """Return a batch of all examples, without any dropout."""
-        stage, mean_weights = normalise_weights(stage)
+        stage, mean_weights = normalise_example_weights(stage)
         replicas = len(randomness.seeds)
         batch = self.build_batch(
             [e.take_all(replicas) for e in stage],

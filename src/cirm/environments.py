@@ -80,31 +80,38 @@ class Environment:
         if isinstance(self.inputs, Tensor):
             if not self.inputs.is_floating_point():
                 self._raise_environment_error(
-                    f"the inputs must be floating point, not {self.inputs.dtype}"
+                    f"the inputs have the type {self.inputs.dtype}. Convert them with "
+                    "inputs.float()"
                 )
             self._check_values_are_finite("inputs", self.inputs)
-        self._check_targets()
+        self._check_target_values()
         if self.weights is not None:
             if self.weights.shape != self.targets.shape:
                 self._raise_environment_error(
-                    "the weights must have the same shape as the targets, "
-                    f"{list(self.targets.shape)}, not {list(self.weights.shape)}"
+                    f"the weights have the shape {list(self.weights.shape)}, but the "
+                    f"targets have {list(self.targets.shape)}. Give one weight for "
+                    "each target"
                 )
             if not (self.weights > 0).all() or not self.weights.isfinite().all():
-                self._raise_environment_error("the weights must be positive and finite")
+                self._raise_environment_error(
+                    "a weight is zero, negative, NaN or infinite. Give each example a "
+                    "positive weight, or leave the example out"
+                )
 
     def _check_types_of_tensors(self) -> None:
         inputs = self.inputs
         # A NumPy array has a `take` too, with another meaning.
         lazy = hasattr(inputs, "take") and not hasattr(inputs, "__array__")
         if not isinstance(inputs, Tensor) and not (self.replicated and lazy):
-            kinds = "a tensor or have a method take" if self.replicated else "a tensor"
+            other = " or an object with a method take" if self.replicated else ""
             self._raise_environment_error(
-                f"the inputs must be {kinds}, not {type(inputs).__name__}"
+                f"the inputs are of type {type(inputs).__name__}. Pass a torch "
+                f"tensor{other}"
             )
         if not isinstance(self.targets, Tensor):
             self._raise_environment_error(
-                f"the targets must be a tensor, not {type(self.targets).__name__}"
+                f"the targets are of type {type(self.targets).__name__}. Pass a torch "
+                "tensor"
             )
 
     def _check_shapes_of_tensors(self) -> None:
@@ -113,34 +120,35 @@ class Environment:
         if len(shape) <= axes or targets != shape[:axes]:
             n = "[replica, n" if self.replicated else "[n"
             self._raise_environment_error(
-                f"the inputs must be {n}, ...] and the targets {n}], not {list(shape)} "
-                f"and {list(targets)}"
+                f"the inputs have the shape {list(shape)} and the targets "
+                f"{list(targets)}. Pass inputs of the shape {n}, ...] and targets of "
+                f"the shape {n}]"
             )
         if 0 in shape:
             self._raise_environment_error(
-                "there are no examples or no features: the shape of "
-                f"the inputs is {list(shape)}"
+                f"the inputs are empty: their shape is {list(shape)}. Pass at least "
+                "one example with at least one feature"
             )
 
-    def _check_targets(self) -> None:
+    def _check_target_values(self) -> None:
         classes, targets = len(self.task.classes), self.targets
         if not classes:
             if not targets.is_floating_point():
                 self._raise_environment_error(
-                    "the targets of a regression must be floating point numbers, not "
-                    f"{targets.dtype}"
+                    f"the targets of the regression have the type {targets.dtype}. "
+                    "Convert them with targets.float()"
                 )
             self._check_values_are_finite("targets", targets)
         elif targets.dtype != torch.int64:
             self._raise_environment_error(
-                "the targets of a classification must be class indices (int64), not "
-                f"{targets.dtype}"
+                f"the targets of the classification have the type {targets.dtype}. "
+                "Pass the index of each class as int64"
             )
         elif targets.min() < 0 or targets.max() >= classes:
             outside = targets[(targets < 0) | (targets >= classes)]
             self._raise_environment_error(
-                f"the targets must be class indices from 0 to {classes - 1}, not "
-                f"{outside.unique().tolist()[:5]}"
+                f"the targets contain {outside.unique().tolist()[:5]}. Pass class "
+                f"indices from 0 to {classes - 1}"
             )
 
     def _check_values_are_finite(self, what: str, values: Tensor) -> None:
@@ -151,7 +159,7 @@ class Environment:
         if bad.any():
             self._raise_environment_error(
                 f"the {what} have {int(bad.sum())} NaN or infinite values, the first "
-                f"at {bad.nonzero()[0].tolist()}"
+                f"at {bad.nonzero()[0].tolist()}. Replace or remove them"
             )
 
     def _raise_environment_error(self, problem: str) -> NoReturn:
@@ -213,13 +221,13 @@ class Environment:
         """
         if rows.ndim != 2 or rows.dtype != torch.int64:
             self._raise_environment_error(
-                "rows must be integers (int64) [replica, m], not "
-                f"{rows.dtype} {list(rows.shape)}"
+                f"rows have the type {rows.dtype} and the shape {list(rows.shape)}. "
+                "Pass integers (int64) of the shape [replica, m]"
             )
         if rows.numel() and not 0 <= rows.min() <= rows.max() < len(self):
             self._raise_environment_error(
-                f"rows must be from 0 to {len(self) - 1}, not {int(rows.min())} to "
-                f"{int(rows.max())}"
+                f"the rows are {int(rows.min())} to {int(rows.max())}. Pass numbers "
+                f"from 0 to {len(self) - 1}"
             )
         if not self.replicated:
             targets = self.targets[rows]
@@ -228,7 +236,7 @@ class Environment:
             targets = self.targets.gather(1, rows)
         return replace(
             self,
-            inputs=SubsetInputs(self, rows),
+            inputs=LazySubsetInputs(self, rows),
             targets=targets,
             replicated=True,
             weights=self.take_weights(rows),
@@ -238,7 +246,7 @@ class Environment:
         if replicas != len(self.targets):
             self._raise_environment_error(
                 f"the environment has examples for {len(self.targets)} replicas, but "
-                f"{replicas} are needed"
+                f"{replicas} are needed. Draw it with {replicas} seeds"
             )
 
     def rename(self, name: str) -> Environment:
@@ -247,7 +255,7 @@ class Environment:
 
 
 @dataclass(frozen=True, eq=False)
-class SubsetInputs:
+class LazySubsetInputs:
     """Inputs at chosen rows [replica, m] of another environment."""
 
     whole: Environment

@@ -18,7 +18,9 @@ def compute_wilson_interval(count: float, rows: float) -> tuple[float, float]:
     return max(middle - half, 0.0), min(middle + half, 1.0)
 
 
-def compute_logit_interval(value: float, variance: float) -> tuple[float, float]:
+def compute_interval_on_logit_scale(
+    value: float, variance: float
+) -> tuple[float, float]:
     """Return the interval of an area between 0 and 1, on the scale of logits."""
     value = min(max(value, 1e-6), 1 - 1e-6)
     centre = math.log(value / (1 - value))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cirm.environments import Environment, Examples, Stage
-from cirm.randomness import Draws, Randomness
+from cirm.randomness import RandomDraws, Randomness
 
 Nested = TypeVar("Nested")
 """A tensor, or a tuple of tensors and tuples."""
@@ -51,7 +51,7 @@ def find_stored_examples(part: Any) -> list[Examples]:  # noqa: ANN401  nested t
     return [examples for piece in part for examples in find_stored_examples(piece)]
 
 
-class ExampleMemory(NamedTuple):
+class PastExampleMemory(NamedTuple):
     """Examples of past environments, grouped by environment.
 
     Attributes:
@@ -80,49 +80,52 @@ def create_empty_examples(replicas: int) -> Examples:
     return Examples(torch.zeros(replicas, 0), torch.zeros(replicas, 0))
 
 
-def create_empty_memory(replicas: int) -> ExampleMemory:
+def create_empty_memory(replicas: int) -> PastExampleMemory:
     """Return the memory before any data."""
     owner = torch.zeros(replicas, 0, dtype=torch.int64)
-    return ExampleMemory(create_empty_examples(replicas), owner)
+    return PastExampleMemory(create_empty_examples(replicas), owner)
 
 
-def draw_distinct_examples(
+def draw_examples_without_replacement(
     environment: Environment, size: int, randomness: Randomness
 ) -> Examples:
     """Draw examples without replacement; all of them if there are fewer than `size`."""
     return environment.take(randomness.permutation(len(environment))[:, :size])
 
 
-def add_stage_to_memory(
-    memory: ExampleMemory,
+def add_examples_of_stage_to_memory(
+    memory: PastExampleMemory,
     stage: Stage,
     size: int,
     randomness: Randomness,
     total: bool = False,
-) -> ExampleMemory:
+) -> PastExampleMemory:
     """Return the memory with `size` random examples of each new environment.
 
     If `size` is the total, all environments share it evenly: past ones are cut down.
     """
     pieces = memory.split_by_environment()
-    pieces += [draw_distinct_examples(e, size, randomness.at(e.name)) for e in stage]
+    pieces += [
+        draw_examples_without_replacement(e, size, randomness.at(e.name)) for e in stage
+    ]
     if total:
         even, rest = divmod(size, len(pieces))
         # An environment's examples are in random order: the first ones are a draw.
         pieces = [
-            take_first_examples(e, even + (i < rest)) for i, e in enumerate(pieces)
+            take_first_examples_of_replicas(e, even + (i < rest))
+            for i, e in enumerate(pieces)
         ]
     pieces = [piece for piece in pieces if piece.y.shape[1]]
     if not pieces:
         return memory
     counts = torch.tensor([piece.y.shape[1] for piece in pieces])
     owner = torch.arange(len(pieces)).repeat_interleave(counts)
-    return ExampleMemory(
+    return PastExampleMemory(
         concatenate_examples(pieces), owner.repeat(len(randomness.seeds), 1)
     )
 
 
-def take_first_examples(kept: Examples, size: int) -> Examples:
+def take_first_examples_of_replicas(kept: Examples, size: int) -> Examples:
     """Return the first examples of each replica."""
     return Examples(kept.x[:, :size], kept.y[:, :size])
 
@@ -134,20 +137,21 @@ def concatenate_examples(pieces: Iterable[Examples]) -> Examples:
 
 
 def update_example_reservoir(
-    kept: Examples, seen: Tensor, arriving: Examples, size: int, draws: Draws
+    kept: Examples, seen: Tensor, arriving: Examples, size: int, draws: RandomDraws
 ) -> tuple[Examples, Tensor]:
     """Return a uniform draw of all examples that ever arrived, and their number.
 
-    `seen` [replica] is the number of examples before. See `draw_reservoir_rows`.
+    `seen` [replica] is the number of examples before; see
+    `draw_rows_kept_in_reservoir`.
     """
     held, arrivals = kept.y.shape[1], arriving.y.shape[1]
-    rows = draw_reservoir_rows(held, arrivals, seen, size, draws)
+    rows = draw_rows_kept_in_reservoir(held, arrivals, seen, size, draws)
     whole = concatenate_examples([kept, arriving])
     return select_examples_at_rows(whole, rows), seen + arrivals
 
 
-def draw_reservoir_rows(
-    held: int, arrivals: int, seen: Tensor, size: int, draws: Draws
+def draw_rows_kept_in_reservoir(
+    held: int, arrivals: int, seen: Tensor, size: int, draws: RandomDraws
 ) -> Tensor:
     """Draw which of the held and arriving examples stay, [replica, m].
 
@@ -173,11 +177,11 @@ def select_examples_at_rows(pool: Examples, rows: Tensor) -> Examples:
     return Examples(x, pool.y.gather(1, rows))
 
 
-def move_to_device(part: Any, device: str) -> Any:  # noqa: ANN401  nested tuples of tensors
+def move_tensors_to_device(part: Any, device: str) -> Any:  # noqa: ANN401  nested tuples of tensors
     """Return the same nested named tuples with their tensors on a device."""
     if isinstance(part, Tensor):
         return part.to(device)
-    return type(part)(*(move_to_device(piece, device) for piece in part))
+    return type(part)(*(move_tensors_to_device(piece, device) for piece in part))
 
 
 def stack_replicas(states: Sequence[Nested]) -> Nested:
@@ -196,12 +200,14 @@ def select_replica(state: Nested, replica: int) -> Nested:
     return type(parts)(*(select_replica(part, replica) for part in parts))
 
 
-def draw_distinct_rows(randomness: Randomness, examples: int, size: int) -> Tensor:
+def draw_rows_without_replacement(
+    randomness: Randomness, examples: int, size: int
+) -> Tensor:
     """Draw rows [replica, size] without replacement from a number of examples."""
     return randomness.permutation(examples)[:, :size]
 
 
-def select_k_center_rows(x: Tensor, size: int) -> Tensor:
+def select_rows_by_k_center(x: Tensor, size: int) -> Tensor:
     """Select rows [replica, size] that cover inputs [replica, n, *features].
 
     Gonzalez, "Clustering to minimize the maximum intercluster distance", 1985: the
@@ -223,7 +229,7 @@ def select_k_center_rows(x: Tensor, size: int) -> Tensor:
     return rows
 
 
-def select_remaining_rows(rows: Tensor, examples: int) -> Tensor:
+def list_rows_that_were_not_chosen(rows: Tensor, examples: int) -> Tensor:
     """Return the rows [replica, n - m] of n examples that are not in `rows`."""
     free = torch.ones(len(rows), examples, dtype=torch.bool)
     free.scatter_(1, rows, False)

@@ -11,8 +11,8 @@ from torch import Tensor
 from cirm.environments import Examples
 from cirm.likelihoods import Likelihood
 from cirm.networks import Network
-from cirm.randomness import Draws
-from cirm.variational import Gaussian
+from cirm.randomness import RandomDraws
+from cirm.variational import DiagonalGaussian
 
 
 class Batch(NamedTuple):
@@ -35,7 +35,7 @@ class Batch(NamedTuple):
     share: Tensor
     sizes: tuple[int, ...]
     progress: float
-    noise: Draws
+    noise: RandomDraws
     mean_weights: tuple[float, ...] = ()
 
     def average_losses_of_environment(self, losses: Tensor, index: int) -> Tensor:
@@ -100,7 +100,11 @@ def compute_environment_risks(
 
 
 def compute_expected_risks(
-    network: Network, likelihood: Likelihood, q: Gaussian, batch: Batch, samples: int
+    network: Network,
+    likelihood: Likelihood,
+    q: DiagonalGaussian,
+    batch: Batch,
+    samples: int,
 ) -> Tensor:
     """Mean risk of each environment, [replica, e], over networks drawn from `q`."""
     outputs = network.sample_outputs(q, batch.x, batch.noise, samples)
@@ -210,7 +214,7 @@ def compute_feature_moments(features: Tensor, share: Tensor) -> FeatureMoments:
     return FeatureMoments(means, products - outer)
 
 
-def concatenate_moments(
+def concatenate_feature_moments(
     first: FeatureMoments, second: FeatureMoments
 ) -> FeatureMoments:
     """Return the moments of the environments of both."""
@@ -218,7 +222,7 @@ def concatenate_moments(
     return FeatureMoments(*(torch.cat(pair, 1) for pair in pairs))
 
 
-def select_moments_of_environments(
+def select_feature_moments_of_environments(
     moments: FeatureMoments, places: list[int]
 ) -> FeatureMoments:
     """Return the moments of some environments."""
@@ -247,7 +251,7 @@ def list_environment_pairs(count: int) -> tuple[list[int], list[int]]:
     return [a for a, _ in pairs], [b for _, b in pairs]
 
 
-class FeaturesAndRisk(NamedTuple):
+class FeaturesOutputsAndRisk(NamedTuple):
     """Features [replica, n, width], outputs [replica, n, k] and a risk [replica]."""
 
     features: Tensor
@@ -257,13 +261,13 @@ class FeaturesAndRisk(NamedTuple):
 
 def compute_features_and_risk(
     network: Network, likelihood: Likelihood, params: Tensor, batch: Batch
-) -> FeaturesAndRisk:
+) -> FeaturesOutputsAndRisk:
     """Compute features, outputs, and the mean of the environments' risks."""
     features = network.compute_features(params, batch.x, batch.noise)
     outputs = apply_linear_heads(params[:, network.head], features)
     losses = likelihood.compute_losses(outputs, batch.y)
     risk = average_values_by_environment(losses, batch.share).mean(-1)
-    return FeaturesAndRisk(features, outputs, risk)
+    return FeaturesOutputsAndRisk(features, outputs, risk)
 
 
 def compute_mean_risk(
@@ -274,7 +278,7 @@ def compute_mean_risk(
     return average_risks_over_examples(risks, batch)
 
 
-def build_penalised_loss(
+def build_terms_of_penalised_loss(
     risk: Tensor, penalty: Tensor, weight: float, params: Tensor, l2: float = 0.0
 ) -> dict[str, Tensor]:
     """Return the terms of a loss, all divided by a penalty weight above one."""
@@ -297,7 +301,9 @@ def compute_risk_variance(risks: Tensor) -> Tensor:
     return risks.var(-1, correction=0)
 
 
-def average_outputs_with_past(outputs: list[Tensor], past: list[Tensor]) -> Tensor:
+def average_outputs_with_past_models(
+    outputs: list[Tensor], past: list[Tensor]
+) -> Tensor:
     """Average outputs; the mean of past outputs, if there are any, counts as one."""
     if past:
         outputs = [*outputs, torch.stack(past).mean(0)]
@@ -311,9 +317,11 @@ def check_penalty_settings(
     for name, value in (("penalty", penalty), ("l2", l2)):
         if value < 0:
             raise ValueError(
-                f"{where}: the setting {name} must not be negative, but is {value}."
+                f"{where}: the setting {name} must not be negative, but is {value}. "
+                f"Change it with --set {name}=VALUE."
             )
     if not 0 <= anneal <= 1:
         raise ValueError(
-            f"{where}: the setting anneal must be from 0 to 1, but is {anneal}."
+            f"{where}: the setting anneal must be from 0 to 1, but is {anneal}. Change "
+            "it with --set anneal=VALUE."
         )

@@ -48,9 +48,9 @@ class Randomness:
         ]
         return Randomness(tuple(hashed(s) for s in self.seeds for hashed in hashes))
 
-    def start_draws(self) -> Draws:
+    def start_draws(self) -> RandomDraws:
         """Start a sequence of draws at this address."""
-        return Draws(
+        return RandomDraws(
             [
                 torch.Generator().manual_seed(self._hash_seed_and_path(seed))
                 for seed in self.seeds
@@ -81,7 +81,7 @@ class Randomness:
 
 
 @dataclass(frozen=True)
-class Draws:
+class RandomDraws:
     """Successive draws, for loops: each continues where the last one ended.
 
     Attributes:
@@ -127,7 +127,7 @@ class Draws:
         Monte-Carlo averages.
         """
         places = self._draw_bits(*shape).view(torch.uint16).int()
-        values = _list_normal_values().index_select(0, places.flatten())
+        values = _list_quantised_normal_values().index_select(0, places.flatten())
         return values.view(places.shape)
 
     def _draw_bits(self, *shape: int) -> Tensor:
@@ -140,8 +140,8 @@ class Draws:
 
 
 @lru_cache(maxsize=1)
-def _list_normal_values() -> Tensor:
-    """Return the values of `Draws.approximate_normal`, which are equally likely."""
+def _list_quantised_normal_values() -> Tensor:
+    """Return the values that approximate normal draws take, all equally likely."""
     return compute_normal_quantiles(65536).float()
 
 

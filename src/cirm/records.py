@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 
 @dataclass(frozen=True)
-class Score:
+class ScoreRecord:
     """A score of a replica on an environment after a stage.
 
     Attributes:
@@ -43,10 +43,10 @@ class Score:
 
 
 @dataclass(frozen=True)
-class AdaptedScore:
+class AdaptedScoreRecord:
     """A score in an unseen environment after adapting to some of its unlabelled rows.
 
-    It is no `Score`, so that nothing that chooses settings by scores can meet it.
+    It is no `ScoreRecord`, so that nothing that chooses settings by scores can meet it.
 
     Attributes:
         learner: Label of the learner.
@@ -73,7 +73,7 @@ class AdaptedScore:
 
 
 @dataclass(frozen=True)
-class Curve:
+class TrainingCurveRecord:
     """A number of a replica's training, such as a loss, a penalty or a residual.
 
     Attributes:
@@ -97,7 +97,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunRecord:
     """The settings of a run, what it stores of the past, and how long it took.
 
     Attributes:
@@ -122,9 +122,10 @@ class Run:
     seconds: float = 0.0
 
 
-Record = Score | AdaptedScore | Curve | Run
+Record = ScoreRecord | AdaptedScoreRecord | TrainingCurveRecord | RunRecord
 KINDS: dict[str, type[Record]] = {
-    kind.kind: kind for kind in (Score, AdaptedScore, Curve, Run)
+    kind.kind: kind
+    for kind in (ScoreRecord, AdaptedScoreRecord, TrainingCurveRecord, RunRecord)
 }
 
 
@@ -168,9 +169,7 @@ def write_records(path: Path, records: Iterable[Record]) -> None:
     )
 
 
-def have_equal_shared_settings(
-    one: Mapping[str, Any], other: Mapping[str, Any]
-) -> bool:
+def do_records_share_settings(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether settings are the same where both have a value."""
     return all(json.dumps(one[n]) == json.dumps(other[n]) for n in one.keys() & other)
 
@@ -188,7 +187,7 @@ def write_bytes_atomically(path: Path, content: bytes) -> None:
 
 def write_files_atomically(contents: Mapping[Path, bytes]) -> None:
     """Write files; all of them are replaced, in this order, or none."""
-    with replace_files_atomically(*contents) as temporaries:
+    with open_temporary_files_to_replace(*contents) as temporaries:
         for temporary, (path, content) in zip(
             temporaries, contents.items(), strict=True
         ):
@@ -197,7 +196,7 @@ def write_files_atomically(contents: Mapping[Path, bytes]) -> None:
 
 
 @contextmanager
-def replace_files_atomically(*paths: Path) -> Iterator[list[Path]]:
+def open_temporary_files_to_replace(*paths: Path) -> Iterator[list[Path]]:
     """Yield names of temporary files that replace files if no error occurs.
 
     A symbolic link stays one: the file that it names is replaced.

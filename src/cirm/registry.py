@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Registry:
+class NamedClassRegistry:
     """The built-in choices of one kind, and those that installed packages offer.
 
     A key is looked up in the built-in table first and then among the entry points of
@@ -31,7 +31,8 @@ class Registry:
         aliases: Further keys of built-in choices.
 
     Example:
-        >>> numbers = Registry("number", "demo", "fractions", {"x": "decimal:Decimal"})
+        >>> builtin = {"x": "decimal:Decimal"}
+        >>> numbers = NamedClassRegistry("number", "demo", "fractions", builtin)
         >>> numbers.load("x").__name__, numbers.load("fractions:Fraction").__name__
         ('Decimal', 'Fraction')
     """
@@ -53,7 +54,7 @@ class Registry:
         Raises:
             ValueError: If the key is unknown or its module cannot be imported.
         """
-        if path := self._get_builtin_path(key):
+        if path := self._get_builtin_import_path(key):
             return _import_object_by_path(path)
         entry = self._list_entry_points().get(key)
         if entry is None and not (import_paths and ":" in key):
@@ -95,7 +96,7 @@ class Registry:
         several classes. The source is read, not imported, so that a listing is fast.
         """
         entry = self._list_entry_points().get(key)
-        path = self._get_builtin_path(key) or (entry.value if entry else key)
+        path = self._get_builtin_import_path(key) or (entry.value if entry else key)
         module, _, name = path.partition(":")
         try:
             spec = find_spec(module)
@@ -117,7 +118,7 @@ class Registry:
             return ""
         return entry.dist.name if entry.dist else entry.module.partition(".")[0]
 
-    def _get_builtin_path(self, key: str) -> str:
+    def _get_builtin_import_path(self, key: str) -> str:
         key = self.aliases.get(key, key)
         name = self.builtin.get(key, "")
         if not name or ":" in name:
@@ -139,7 +140,9 @@ def _import_object_by_path(path: str, from_folder: bool = False) -> Any:  # noqa
     """Import `package.module:Name`, if asked also from the current folder."""
     module, _, name = path.partition(":")
     if not module or not name:
-        raise ImportError(f"{path!r} is not an import path. Write package.module:Class")
+        raise ImportError(
+            f"{path!r} is not an import path. Write it as package.module:Class"
+        )
     # Commands have their own folder on the path, not the one they are called in.
     here = str(Path.cwd())
     added = from_folder and here not in sys.path and "" not in sys.path

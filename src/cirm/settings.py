@@ -45,7 +45,7 @@ def parse_setting_value(kind: Any, text: str, where: str) -> Any:  # noqa: ANN40
     """Parse a text as a type: a scalar, choice, tuple or union."""
     origin, options = typing.get_origin(kind), typing.get_args(kind)
     if origin in (Union, types.UnionType):
-        return _parse_union_value(options, text, where)
+        return _parse_value_of_union_type(options, text, where)
     if origin is Literal:
         return _parse_literal_choice(options, text, where)
     if origin is tuple:
@@ -70,7 +70,7 @@ def replace_settings_from_text(instance: T, texts: Mapping[str, str], where: str
     return dataclasses.replace(instance, **parse_settings_by_type(cls, texts, where))  # type: ignore[type-var]
 
 
-def parse_assignments(assignments: list[str], where: str) -> dict[str, str]:
+def parse_name_value_assignments(assignments: list[str], where: str) -> dict[str, str]:
     """Split assignments such as name=value into names and texts."""
     texts = {}
     for assignment in assignments:
@@ -84,17 +84,17 @@ def parse_assignments(assignments: list[str], where: str) -> dict[str, str]:
     return texts
 
 
-def describe_type(kind: Any) -> str:  # noqa: ANN401  any type
+def describe_setting_type(kind: Any) -> str:  # noqa: ANN401  any type
     """Return a type in words for the user."""
     origin, options = typing.get_origin(kind), typing.get_args(kind)
     if origin in (Union, types.UnionType):
         return " or ".join(
-            "none" if o is type(None) else describe_type(o) for o in options
+            "none" if o is type(None) else describe_setting_type(o) for o in options
         )
     if origin is Literal:
         return "|".join(map(str, options))
     if origin is tuple:
-        return f"{describe_type(options[0])},..."
+        return f"{describe_setting_type(options[0])},..."
     return {int: "whole number", float: "number", str: "text", bool: "true|false"}.get(
         kind, getattr(kind, "__name__", str(kind))
     )
@@ -121,7 +121,7 @@ def _parse_number_in_text(
     return number
 
 
-def _parse_union_value(options: tuple[Any, ...], text: str, where: str) -> Any:  # noqa: ANN401
+def _parse_value_of_union_type(options: tuple[Any, ...], text: str, where: str) -> Any:  # noqa: ANN401
     if type(None) in options and text.lower() == "none":
         return None
     choices = [option for option in options if option is not type(None)]
@@ -135,7 +135,7 @@ def _parse_union_value(options: tuple[Any, ...], text: str, where: str) -> Any: 
     try:
         return parse_setting_value(choices[-1], text, where)
     except ValueError:
-        kinds = " or ".join(map(describe_type, choices))
+        kinds = " or ".join(map(describe_setting_type, choices))
         raise ValueError(f"{where} must be {kinds}, not {text!r}.") from None
 
 

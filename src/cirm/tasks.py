@@ -30,7 +30,8 @@ class Task:
         if len(self.classes) == 1 or len(set(self.classes)) < len(self.classes):
             raise ValueError(
                 "Classification needs two or more different classes, but the classes "
-                f"are {', '.join(self.classes)}. Name at least two different ones."
+                f"are {', '.join(self.classes)}. Name at least two different ones "
+                "(with --classes, in Python classes=)."
             )
 
     @classmethod

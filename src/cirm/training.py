@@ -15,7 +15,7 @@ from torch.optim.adam import adam
 
 from cirm.environments import Environment, Examples, Stage
 from cirm.objectives import Batch
-from cirm.randomness import Draws, Randomness
+from cirm.randomness import RandomDraws, Randomness
 
 Terms = dict[str, Tensor]
 """The terms of a loss by name, [replica] each."""
@@ -83,17 +83,21 @@ class Descent:
             if not getattr(self, name) > 0:
                 raise ValueError(
                     f"The setting {name} must be positive, but is "
-                    f"{getattr(self, name)}."
+                    f"{getattr(self, name)}. Change it with --set {name}=VALUE (in "
+                    f"Python {name}=)."
                 )
         for name in ("batch", "decay"):
             if not getattr(self, name) >= 0:
                 value = getattr(self, name)
                 raise ValueError(
-                    f"The setting {name} must not be negative, but is {value}."
+                    f"The setting {name} must not be negative, but is {value}. Change "
+                    f"it with --set {name}=VALUE (in Python {name}=)."
                 )
         if self.optimiser not in ("adam", "sgd"):
             raise ValueError(
-                f"The setting optimiser must be adam or sgd, but is {self.optimiser!r}."
+                "The setting optimiser must be adam or sgd, but is "
+                f"{self.optimiser!r}. Change it with --set optimiser=adam (in Python "
+                "optimiser=)."
             )
 
     def count_steps(self, stage: Stage) -> int:
@@ -104,7 +108,7 @@ class Descent:
         """Yield a batch for each step of every epoch."""
         replicas, steps = len(randomness.seeds), self.count_steps(stage)
         noise = randomness.at("noise").start_draws()
-        stage, mean_weights = normalise_weights(stage)
+        stage, mean_weights = normalise_example_weights(stage)
         if steps == 1:
             everything = [e.take_all(replicas) for e in stage]
             weights = [e.expand_weights(replicas) for e in stage]
@@ -115,13 +119,13 @@ class Descent:
                 yield whole._replace(progress=epoch / self.epochs)
             return
         orders = [randomness.at("order", e.name).start_draws() for e in stage]
-        source = concatenate_environments(
-            tuple(load_lazy_inputs(e, replicas) for e in stage)
+        source = concatenate_environments_of_stage(
+            tuple(load_lazy_inputs_into_memory(e, replicas) for e in stage)
         )
         starts = list(accumulate(map(len, stage[:-1]), initial=0))
         for epoch in range(self.epochs):
             rows = [
-                split_rows_evenly(o.permutation(len(e)), steps)
+                split_rows_into_equal_parts(o.permutation(len(e)), steps)
                 for o, e in zip(orders, stage, strict=True)
             ]
             for step, row in enumerate(zip(*rows, strict=True)):
@@ -140,7 +144,7 @@ class Descent:
     def build_batch(
         self,
         pieces: Sequence[Examples],
-        noise: Draws,
+        noise: RandomDraws,
         progress: float = 0.0,
         sizes: tuple[int, ...] = (),
         weights: Sequence[Tensor | None] = (),
@@ -192,7 +196,12 @@ class Descent:
             DivergenceError: If parameters are no longer finite.
         """
         return self.descend_along_gradient(
-            make_gradient_function(loss), params, past, stage, randomness, watch
+            create_gradient_function_of_loss(loss),
+            params,
+            past,
+            stage,
+            randomness,
+            watch,
         )
 
     def descend_along_gradient(
@@ -269,13 +278,13 @@ class Descent:
     def create_optimiser(self, params: Tensor) -> torch.optim.Optimizer:
         """Return a new optimiser for these parameters."""
         cls = torch.optim.SGD if self.optimiser == "sgd" else torch.optim.Adam
-        skip_loading_compiler()
+        avoid_loading_torch_compiler()
         optimiser = cls([params], lr=self.rate, weight_decay=self.decay, fused=True)
-        optimiser.register_step_pre_hook(match_gradient_strides)
+        optimiser.register_step_pre_hook(store_gradients_with_parameter_strides)
         return optimiser
 
 
-def make_gradient_function(
+def create_gradient_function_of_loss(
     loss: Callable[[Tensor, Any, Batch], Terms],
 ) -> Callable[[Tensor, Any, Batch], tuple[Tensor, Terms]]:
     """Return a function that gives the gradient of a loss, and its terms."""
@@ -307,7 +316,7 @@ def take_optimiser_step(optimiser: torch.optim.Optimizer, params: Tensor) -> Non
         state["step"] = torch.zeros((), device=params.device)
         state["exp_avg"] = torch.zeros_like(params)
         state["exp_avg_sq"] = torch.zeros_like(params)
-    match_gradient_strides(optimiser)
+    store_gradients_with_parameter_strides(optimiser)
     with torch.no_grad():
         adam(
             [params],
@@ -327,7 +336,7 @@ def take_optimiser_step(optimiser: torch.optim.Optimizer, params: Tensor) -> Non
         )
 
 
-def skip_loading_compiler() -> None:
+def avoid_loading_torch_compiler() -> None:
     """Let torch create optimisers without loading `torch._dynamo`.
 
     Only `torch.compile` needs it, and loading it takes longer than loading torch. Torch
@@ -347,7 +356,10 @@ def skip_loading_compiler() -> None:
             setattr(function, "__dynamo_disable", function)
 
 
-def match_gradient_strides(optimiser: torch.optim.Optimizer, *_: Any) -> None:  # noqa: ANN401
+def store_gradients_with_parameter_strides(
+    optimiser: torch.optim.Optimizer,
+    *_: Any,  # noqa: ANN401
+) -> None:
     """Store gradients with the strides of their parameters, which fused steps need."""
     for params in optimiser.param_groups[0]["params"]:
         if params.grad is not None and params.grad.stride() != params.stride():
@@ -364,7 +376,9 @@ def check_parameters_are_finite(params: Tensor, step: int) -> None:
         )
 
 
-def load_lazy_inputs(environment: Environment, replicas: int) -> Environment:
+def load_lazy_inputs_into_memory(
+    environment: Environment, replicas: int
+) -> Environment:
     """Load lazy inputs into memory if they fit in `MAX_CACHED_BYTES`."""
     if isinstance(environment.inputs, Tensor):
         return environment
@@ -374,7 +388,7 @@ def load_lazy_inputs(environment: Environment, replicas: int) -> Environment:
     return replace(environment, inputs=environment.take_all(replicas).x)
 
 
-def concatenate_environments(stage: Stage) -> Stage:
+def concatenate_environments_of_stage(stage: Stage) -> Stage:
     """Concatenate the environments of a stage if they fit in `MAX_CACHED_BYTES`.
 
     A batch is then taken in one piece.
@@ -392,7 +406,7 @@ def concatenate_environments(stage: Stage) -> Stage:
     return (replace(first, inputs=joined, targets=targets, weights=weights),)
 
 
-def normalise_weights(stage: Stage) -> tuple[Stage, tuple[float, ...]]:
+def normalise_example_weights(stage: Stage) -> tuple[Stage, tuple[float, ...]]:
     """Divide the weights of each environment by their mean, and return these means.
 
     A batch then averages without bias whichever examples it has. Without any weights
@@ -411,7 +425,7 @@ def normalise_weights(stage: Stage) -> tuple[Stage, tuple[float, ...]]:
     return tuple(scaled), tuple(means)
 
 
-def split_rows_evenly(rows: Tensor, count: int) -> tuple[Tensor, ...]:
+def split_rows_into_equal_parts(rows: Tensor, count: int) -> tuple[Tensor, ...]:
     """Split rows [replica, n] into nearly equal parts; repeat them if there are few."""
     repeats = -(-count // rows.shape[1])
     return rows.repeat(1, repeats).tensor_split(count, 1)

@@ -22,11 +22,11 @@ def join_words(
     return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
 
 
-def capitalise(text: str) -> str:
+def capitalise_first_letter(text: str) -> str:
     """Return a text whose first letter is a capital, and the rest as it is.
 
     Example:
-        >>> capitalise("accuracy of MNIST")
+        >>> capitalise_first_letter("accuracy of MNIST")
         'Accuracy of MNIST'
     """
     return f"{text[:1].upper()}{text[1:]}"

@@ -3,8 +3,8 @@
 import sys
 
 from benchmarks import verdict_rates, warning_rates
-from cirm.records import Run, Score
-from cirm.runs.archive import JobArchive, pack_job_records, save_archive
+from cirm.records import RunRecord, ScoreRecord
+from cirm.runs.archive import FinishedJobArchive, pack_job_records, save_job_archive
 
 
 def test_a_warning_that_states_what_it_counts_is_always_right(capsys, monkeypatch):
@@ -27,11 +27,11 @@ def pack_stress_job(data, *found):
     names = sorted({name for own in found for name in own})
     place = [("steady", "sequential", seed, 1) for seed in range(len(found))]
     rows = [
-        Score(*place[seed], name, "unstable", "found", value)
+        ScoreRecord(*place[seed], name, "unstable", "found", value)
         for seed, own in enumerate(found)
         for name, value in [("all", len(own)), *((n, int(n in own)) for n in names)]
     ]
-    run = Run("steady", "sequential", tuple(range(len(found))), {}, data, "")
+    run = RunRecord("steady", "sequential", tuple(range(len(found))), {}, data, "")
     return pack_job_records([*rows, run])
 
 
@@ -45,10 +45,10 @@ def test_warnings_over_a_stress_map_are_counted_by_what_was_planted(
         ({"name": "planted", "columns": 3}, {"column 4"}, {"column 4", "column 1"}),
         ({"name": "planted", "columns": 3, "shortcut": False}, {"column 2"}, set()),
     ]
-    archive = JobArchive()
+    archive = FinishedJobArchive()
     for key, (data, *found) in enumerate(jobs):
         archive.entries[str(key)] = pack_stress_job(data, *found)
-    save_archive(archive, tmp_path)
+    save_job_archive(archive, tmp_path)
     monkeypatch.setattr(sys, "argv", ["benchmarks", "--stress", str(tmp_path)])
     warning_rates.main()
     images, tables = capsys.readouterr().out.splitlines()[2:]

@@ -4,13 +4,13 @@ import copy
 
 import pytest
 
-from cirm.board.figure import BoardPoint, choose_points_to_label
+from cirm.board.figure import SeenAndUnseenScore, choose_plot_points_to_label
 from cirm.board.page import (
-    build_board_page,
-    render_board_markdown,
-    write_board_lead_paragraph,
+    build_leaderboard_page,
+    render_leaderboard_markdown,
+    write_leaderboard_summary_paragraph,
 )
-from cirm.board.results import rank_board_rows
+from cirm.board.results import rank_leaderboard_learners
 from tests.browser import OUTSIDE, OVERLAPS
 
 
@@ -52,38 +52,39 @@ def summary():
         "seeds": [0, 1],
         "trials": 3,
         "cells": cells,
-        "ranks": rank_board_rows(scores),
+        "ranks": rank_leaderboard_learners(scores),
         "absent": {"PACS": "the data set is not in the cache."},
     }
 
 
 def test_the_lead_says_where_ours_leads_and_where_not(summary):
-    assert write_board_lead_paragraph(summary) == (
-        "steady has the highest mean in 1 of 2 columns: digits. Others lead in a table "
-        "(erm, by 2.0 points)."
+    assert write_leaderboard_summary_paragraph(summary) == (
+        "steady has the highest mean on 1 of 2 data sets: digits. Another learner "
+        "leads on a table (erm, by 2.0 points)."
     )
     near = copy.deepcopy(summary)
     near["cells"]["erm"]["d"]["unseen"]["mean"] = 64.5
     assert (
-        "In digits the lead is less than a standard deviation."
-        in write_board_lead_paragraph(near)
+        "On digits it leads by less than a standard deviation."
+        in write_leaderboard_summary_paragraph(near)
     )
     without = copy.deepcopy(summary)
     del without["cells"]["steady"]
-    assert write_board_lead_paragraph(without) == (
-        "steady has the highest mean in 0 of 2 columns. Others lead in digits (learner "
-        "11) and a table (erm)."
+    assert write_leaderboard_summary_paragraph(without) == (
+        "steady has the highest mean on 0 of 2 data sets. Another learner leads on "
+        "digits (learner 11) and a table (erm)."
     )
 
 
 def test_markdown_has_the_oracle_marked_and_what_is_left_out(summary):
-    text = render_board_markdown(summary, "cirm board --quick")
+    text = render_leaderboard_markdown(summary, "cirm board --quick")
     assert "| learner | beaten by, % mean | beaten by, % 95 % |" in text
     assert "digits oracle* |" in text
-    assert "which nobody knows in practice: not a result" in text
-    assert "- Left out, PACS: the data set is not in the cache." in text
+    assert "Nobody knows this score in practice, so it is no fair result." in text
+    assert "- PACS is left out: the data set is not in the cache." in text
     assert (
-        "Chosen by the worst inferred group of held-out training data: digits." in text
+        "Settings chosen by the score on the worst inferred group of held-out training "
+        "data: digits." in text
     )
     first = next(line for line in text.splitlines() if line.startswith("| steady"))
     assert "| 65.0 ± 1.0 | 68.0 ± 1.0 |" in first
@@ -92,13 +93,13 @@ def test_markdown_has_the_oracle_marked_and_what_is_left_out(summary):
 
 
 def test_names_in_the_figure_do_not_lie_on_one_another():
-    near = [BoardPoint(f"n{n}", 80.0, 60.0 + n / 100) for n in range(5)]
+    near = [SeenAndUnseenScore(f"n{n}", 80.0, 60.0 + n / 100) for n in range(5)]
     points = [
         *near,
-        BoardPoint("far", 60.0, 20.0),
-        BoardPoint("steady", 70.0, 10, True),
+        SeenAndUnseenScore("far", 60.0, 20.0),
+        SeenAndUnseenScore("steady", 70.0, 10, True),
     ]
-    named = choose_points_to_label(points, (50, 100), (0, 100))
+    named = choose_plot_points_to_label(points, (50, 100), (0, 100))
     assert [point.name for point in named] == ["steady", "n4", "far"]
 
 
@@ -106,7 +107,9 @@ def test_names_in_the_figure_do_not_lie_on_one_another():
 @pytest.mark.parametrize("width", [1200, 390])
 def test_the_page_can_be_read_and_sorted(browser, summary, tmp_path, width):
     path = tmp_path / "report.html"
-    path.write_text(build_board_page(summary, "cirm board --quick"), encoding="utf-8")
+    path.write_text(
+        build_leaderboard_page(summary, "cirm board --quick"), encoding="utf-8"
+    )
     browser.open(path, width, "light")
     assert not browser.reported("Log.entryAdded", "Runtime.exceptionThrown")
     assert browser.run(OVERLAPS) == []

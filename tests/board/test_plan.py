@@ -5,31 +5,44 @@ from dataclasses import replace
 
 import pytest
 
-from cirm.board.archive import archive_finished_jobs, restore_archived_jobs
+from cirm.board.archive import archive_finished_jobs, restore_records_of_archived_jobs
 from cirm.board.columns import (
-    BoardColumn,
-    BoardVariant,
-    list_board_columns,
-    prepare_data_of_board_columns,
+    EnvironmentOrderVariant,
+    LeaderboardDataset,
+    list_leaderboard_datasets,
+    prepare_leaderboard_datasets,
 )
-from cirm.board.plan import QUICK, plan_board
-from cirm.board.results import rank_board_rows, summarise_board
-from cirm.board.rows import list_board_rows
-from cirm.records import AdaptedScore, Run, Score, read_records, write_records
-from cirm.runs.archive import load_archive, save_archive
+from cirm.board.plan import QUICK, plan_leaderboard
+from cirm.board.results import rank_leaderboard_learners, summarise_leaderboard
+from cirm.board.rows import list_leaderboard_learners
+from cirm.records import (
+    AdaptedScoreRecord,
+    RunRecord,
+    ScoreRecord,
+    read_records,
+    write_records,
+)
+from cirm.runs.archive import load_job_archive, save_job_archive
 from cirm.runs.local import get_records_path
 
-TABLE = BoardColumn(
-    "t", "a table", "planted", (BoardVariant({"examples": "60"}),), "worst-group"
+TABLE = LeaderboardDataset(
+    "t",
+    "a table",
+    "planted",
+    (EnvironmentOrderVariant({"examples": "60"}),),
+    "worst-group",
 )
-DIGITS = BoardColumn(
-    "d", "digits", "colored", (BoardVariant({"examples": "60", "sweep": ""}),)
+DIGITS = LeaderboardDataset(
+    "d",
+    "digits",
+    "colored",
+    (EnvironmentOrderVariant({"examples": "60", "sweep": ""}),),
 )
 EFFORT = replace(QUICK, seeds=(0, 1), trials=3)
 
 
 def prepare(*columns):
-    prepared, absent = prepare_data_of_board_columns(columns, lambda what, part: None)
+    prepared, absent = prepare_leaderboard_datasets(columns, lambda what, part: None)
     assert not absent
     return prepared
 
@@ -37,12 +50,12 @@ def prepare(*columns):
 def write_trial(folder, job, **scores):
     """Records of a trial with these scores by rule."""
     rows = [
-        Score(job.name, job.order, seed, 0, "all", "selection", rule, value)
+        ScoreRecord(job.name, job.order, seed, 0, "all", "selection", rule, value)
         for rule, value in scores.items()
         for seed in job.seeds
     ]
     data = {"name": job.dataset, **job.data}
-    run = Run(job.name, job.order, job.seeds, {}, data, "")
+    run = RunRecord(job.name, job.order, job.seeds, {}, data, "")
     path = get_records_path(job, folder)
     path.parent.mkdir(exist_ok=True)
     write_records(path, [*rows, run])
@@ -53,23 +66,25 @@ def write_run(folder, job, unseen, seen=90.0, adapted=None):
     rows = []
     for seed in job.seeds:
         place = job.name, job.order, seed
-        rows.append(Score(*place, 0, "test", "test", "accuracy", 1.0))
-        rows.append(Score(*place, 1, "a", "train", "accuracy", seen))
-        rows.append(Score(*place, 1, "b", "train", "accuracy", seen - 10))
-        rows.append(Score(*place, 1, "test", "test", "accuracy", unseen + seed))
+        rows.append(ScoreRecord(*place, 0, "test", "test", "accuracy", 1.0))
+        rows.append(ScoreRecord(*place, 1, "a", "train", "accuracy", seen))
+        rows.append(ScoreRecord(*place, 1, "b", "train", "accuracy", seen - 10))
+        rows.append(ScoreRecord(*place, 1, "test", "test", "accuracy", unseen + seed))
         if adapted is not None:
-            score = AdaptedScore(*place, "all", "test", "test", "accuracy", adapted)
+            score = AdaptedScoreRecord(
+                *place, "all", "test", "test", "accuracy", adapted
+            )
             rows.append(score)
     data = {"name": job.dataset, **job.data}
     write_records(
         get_records_path(job, folder),
-        [*rows, Run(job.name, job.order, job.seeds, {}, data, "")],
+        [*rows, RunRecord(job.name, job.order, job.seeds, {}, data, "")],
     )
 
 
 def test_every_row_gets_the_same_number_of_trials():
-    rows = list_board_rows(["erm", "logistic", "steady", "jtt"])
-    plan = plan_board(rows, prepare(TABLE), {}, EFFORT)
+    rows = list_leaderboard_learners(["erm", "logistic", "steady", "jtt"])
+    plan = plan_leaderboard(rows, prepare(TABLE), {}, EFFORT)
     assert [len(task.search.plan_jobs()) for task in plan.tasks] == [3] * len(rows)
     first, *others = plan.tasks[0].search.plan_jobs()
     assert first.settings == {"epochs": 30}
@@ -79,17 +94,20 @@ def test_every_row_gets_the_same_number_of_trials():
 
 def test_a_row_runs_only_on_the_tasks_that_it_takes():
     regression = replace(
-        TABLE, variants=(BoardVariant({"examples": "60", "task": "regression"}),)
+        TABLE,
+        variants=(EnvironmentOrderVariant({"examples": "60", "task": "regression"}),),
     )
-    rows = list_board_rows(["logistic", "ridge"])
-    plan = plan_board(rows, prepare(TABLE, replace(regression, name="r")), {}, EFFORT)
+    rows = list_leaderboard_learners(["logistic", "ridge"])
+    plan = plan_leaderboard(
+        rows, prepare(TABLE, replace(regression, name="r")), {}, EFFORT
+    )
     ran = {(task.row.learner, task.column.name) for task in plan.tasks}
     assert ran == {("logistic", "t"), ("ridge", "r")}
 
 
 def test_the_rule_chooses_and_the_oracle_stands_beside(tmp_path):
-    (row,) = list_board_rows(["erm"])
-    plan = plan_board([row], prepare(TABLE), {}, EFFORT)
+    (row,) = list_leaderboard_learners(["erm"])
+    plan = plan_leaderboard([row], prepare(TABLE), {}, EFFORT)
     (task,) = plan.tasks
     trials = task.search.plan_jobs()
     for job, honest, oracle in zip(trials, (50, 70, 60), (40, 30, 80), strict=True):
@@ -102,7 +120,7 @@ def test_the_rule_chooses_and_the_oracle_stands_beside(tmp_path):
     assert oracle.selection == "3 trials, chosen by the rule oracle"
     write_run(tmp_path, honest, 60.0)
     write_run(tmp_path, oracle, 66.0)
-    summary = summarise_board(plan, tmp_path)
+    summary = summarise_leaderboard(plan, tmp_path)
     cell = summary["cells"]["erm"]["t"]
     assert cell["unseen"]["mean"] == 60.5 and cell["unseen"]["seeds"] == 2
     assert cell["oracle"]["mean"] == 66.5
@@ -113,23 +131,28 @@ def test_the_rule_chooses_and_the_oracle_stands_beside(tmp_path):
 
 def test_cells_that_say_most_are_run_first_and_each_of_them_once():
     names = ["tent", "erm", "groupdro", "logistic", "steady"]
-    plan = plan_board(
-        list_board_rows(names), prepare(TABLE, DIGITS), {}, replace(EFFORT, block=3)
+    plan = plan_leaderboard(
+        list_leaderboard_learners(names),
+        prepare(TABLE, DIGITS),
+        {},
+        replace(EFFORT, block=3),
     )
-    blocks = plan.split_into_blocks_of_rows()
+    blocks = plan.split_plan_by_learner_blocks()
     cells = [[(t.row.name, t.column.name) for t in block.tasks] for block in blocks]
     assert sorted(cells[0]) == [("erm", "t"), ("logistic", "t"), ("steady", "t")]
     assert {column for _, column in cells[1]} == {"d"}
     assert ("tent", "d") in cells[-1]
     every = [cell for block in cells for cell in block]
     assert len(every) == len(set(every)) == len(plan.tasks)
-    whole = plan_board(list_board_rows(names), prepare(TABLE), {}, EFFORT)
-    assert whole.split_into_blocks_of_rows() == [whole]
+    whole = plan_leaderboard(
+        list_leaderboard_learners(names), prepare(TABLE), {}, EFFORT
+    )
+    assert whole.split_plan_by_learner_blocks() == [whole]
 
 
 def test_archived_jobs_are_restored_unless_their_learner_has_changed(tmp_path):
-    (row,) = list_board_rows(["erm"])
-    (task,) = plan_board([row], prepare(TABLE), {}, EFFORT).tasks
+    (row,) = list_leaderboard_learners(["erm"])
+    (task,) = plan_leaderboard([row], prepare(TABLE), {}, EFFORT).tasks
     first, second, third = task.search.plan_jobs()
     write_trial(tmp_path, first, **{"worst-group": 50.0})
     write_trial(tmp_path, second, **{"worst-group": 60.0})
@@ -139,44 +162,52 @@ def test_archived_jobs_are_restored_unless_their_learner_has_changed(tmp_path):
         for job in (first, second)
     }
     shutil.rmtree(tmp_path / "jobs")
-    restore_archived_jobs(tmp_path)
+    restore_records_of_archived_jobs(tmp_path)
     for key, records in before.items():
         assert read_records(get_records_path(key, tmp_path)) == records
     assert not get_records_path(third, tmp_path).exists()
-    archive = load_archive(tmp_path)
+    archive = load_job_archive(tmp_path)
     archive.entries[first.key]["revision"] = -1
-    save_archive(archive, tmp_path)
+    save_job_archive(archive, tmp_path)
     archive_finished_jobs([], tmp_path, "abc")
-    assert list(load_archive(tmp_path).entries) == [second.key]
+    assert list(load_job_archive(tmp_path).entries) == [second.key]
 
 
 def test_a_cell_is_shown_once_all_its_runs_have_finished(tmp_path):
     orders = tuple(
-        BoardVariant({"examples": "60", "sweep": "", "flips": f})
+        EnvironmentOrderVariant({"examples": "60", "sweep": "", "flips": f})
         for f in ("0.2,0.1", "0.1,0.2")
     )
-    plan = plan_board(
-        list_board_rows(["erm"]), prepare(replace(DIGITS, variants=orders)), {}, EFFORT
+    plan = plan_leaderboard(
+        list_leaderboard_learners(["erm"]),
+        prepare(replace(DIGITS, variants=orders)),
+        {},
+        EFFORT,
     )
     for job in plan.list_trials():
         write_trial(tmp_path, job, **{"worst-group": 50.0, "oracle": 50.0})
     first, *others = plan.list_runs(tmp_path)
     write_run(tmp_path, first, 60.0)
-    assert others and summarise_board(plan, tmp_path)["cells"] == {"erm": {}}
+    assert others and summarise_leaderboard(plan, tmp_path)["cells"] == {"erm": {}}
     for job in others:
         write_run(tmp_path, job, 60.0)
-    assert summarise_board(plan, tmp_path)["cells"]["erm"]["d"]["unseen"]["seeds"] == 4
+    assert (
+        summarise_leaderboard(plan, tmp_path)["cells"]["erm"]["d"]["unseen"]["seeds"]
+        == 4
+    )
 
 
 def test_without_finished_trials_there_is_nothing_to_run(tmp_path):
-    plan = plan_board(list_board_rows(["erm"]), prepare(TABLE), {}, EFFORT)
+    plan = plan_leaderboard(
+        list_leaderboard_learners(["erm"]), prepare(TABLE), {}, EFFORT
+    )
     assert plan.list_runs(tmp_path) == []
-    assert summarise_board(plan, tmp_path)["cells"] == {"erm": {}}
+    assert summarise_leaderboard(plan, tmp_path)["cells"] == {"erm": {}}
 
 
 def test_true_groups_arrive_together_and_only_where_the_data_have_them():
-    rows = list_board_rows(["groupdro, true groups"])
-    plan = plan_board(rows, prepare(TABLE, DIGITS), {}, EFFORT)
+    rows = list_leaderboard_learners(["groupdro, true groups"])
+    plan = plan_leaderboard(rows, prepare(TABLE, DIGITS), {}, EFFORT)
     (task,) = plan.tasks
     assert task.column.name == "d" and task.order == "2+2"
     names = [environment.name for environment in task.data.problem.train]
@@ -184,23 +215,23 @@ def test_true_groups_arrive_together_and_only_where_the_data_have_them():
 
 
 def test_inferred_environments_belong_to_trials_and_runs():
-    rows = list_board_rows(["groupdro after eiil"])
+    rows = list_leaderboard_learners(["groupdro after eiil"])
     effort = replace(EFFORT, trial_seeds=(0, 1))
-    (task,) = plan_board(rows, prepare(DIGITS), {}, effort).tasks
+    (task,) = plan_leaderboard(rows, prepare(DIGITS), {}, effort).tasks
     trial = task.search.plan_jobs()[0]
     assert (trial.infer, trial.seeds) == ("eiil", (0,))
     assert trial.inference == {"epochs": 30, "steps": 0}
 
 
 def test_columns_whose_data_are_not_there_are_named_with_the_reason():
-    columns = [c for c in list_board_columns() if c.name == "mnist-b01"]
-    prepared, absent = prepare_data_of_board_columns(columns, lambda what, part: None)
+    columns = [c for c in list_leaderboard_datasets() if c.name == "mnist-b01"]
+    prepared, absent = prepare_leaderboard_datasets(columns, lambda what, part: None)
     assert prepared == []
     assert "cirm data fetch mnist" in absent["MNIST b01"]
 
 
 def test_pacs_has_each_domain_unseen_in_three_orders():
-    columns = [c for c in list_board_columns() if c.dataset == "pacs"]
+    columns = [c for c in list_leaderboard_datasets() if c.dataset == "pacs"]
     assert [c.variants[0].data["test"] for c in columns] == [
         *("photo", "art_painting", "cartoon", "sketch")
     ]
@@ -216,7 +247,7 @@ def test_a_table_of_the_user_is_a_column(clinic, tmp_path):
     for number in range(3):
         path = tmp_path / f"clinic-{number}.csv"
         clinic(40, 0.9, number).to_csv(path, index=False)
-    *_, column = list_board_columns(quick=True, tables=[f"{tmp_path}:outcome"])
+    *_, column = list_leaderboard_datasets(quick=True, tables=[f"{tmp_path}:outcome"])
     (prepared,) = prepare(column)
     assert prepared.task == "classification" and column.rule == "next"
     (problem,) = (data.problem for data in prepared.data)
@@ -229,7 +260,7 @@ def test_ranks_count_columns_alike_and_ties_half():
         "b": {"x": {"0": 2.0, "1": 2.0}, "y": {"0": 5.0}},
         "c": {"x": {"0": 1.0, "1": 3.0}},
     }
-    ranks = rank_board_rows(scores)
+    ranks = rank_leaderboard_learners(scores)
     # x: a is beaten by 0 and 2 of 2 rows; y: it ties with one of one.
     assert ranks["a"]["mean"] == pytest.approx((50 + 50) / 2)
     assert ranks["b"]["mean"] == pytest.approx((50 + 50) / 2)

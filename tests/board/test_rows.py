@@ -2,19 +2,19 @@
 
 import pytest
 
-from cirm.board.rows import list_board_rows
+from cirm.board.rows import list_leaderboard_learners
 from cirm.learners import LEARNERS
 
 
 def test_every_built_in_learner_has_a_row():
-    rows = list_board_rows()
+    rows = list_leaderboard_learners()
     assert {row.learner for row in rows} == set(LEARNERS)
     names = [row.name for row in rows]
     assert len(set(names)) == len(names)
 
 
 def test_a_learner_brings_all_of_its_rows():
-    rows = list_board_rows(["jtt", "groupdro, true groups"])
+    rows = list_leaderboard_learners(["jtt", "groupdro, true groups"])
     assert [row.name for row in rows] == [
         "jtt",
         "jtt after eiil",
@@ -25,7 +25,7 @@ def test_a_learner_brings_all_of_its_rows():
 
 
 def test_a_learner_of_your_own_is_a_row_too():
-    (row,) = list_board_rows(["cirm.learners.erm:ERM"])
+    (row,) = list_leaderboard_learners(["cirm.learners.erm:ERM"])
     assert row.family == "your own"
     with pytest.raises(ValueError, match="no learner 'nope'"):
-        list_board_rows(["nope"])
+        list_leaderboard_learners(["nope"])

@@ -35,7 +35,7 @@ def test_adapt_writes_a_model_and_says_what_changed(cirm, fitted):
     assert "Learned anew for clinic-c" in printed
     assert "95 % interval" in printed
     assert "The first class is weighed anew." in printed
-    assert "What adapting gained on arrival at places with known targets:" in printed
+    assert "What adapting would have gained at places with known targets:" in printed
     assert "At clinic-b, adapting would have gained 2 points." in printed
     assert "note: the target column 'outcome' was not used for adapting." in error
     assert "Wrote the adapted model to c.cirm" in error

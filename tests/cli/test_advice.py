@@ -39,7 +39,7 @@ def list_texts(path):
             yield node.value
 
 
-COMMANDS = {name: cli.load_command_module(name) for name in cli.COMMANDS}
+COMMANDS = {name: cli.import_cli_command(name) for name in cli.COMMANDS}
 LOADERS = ("update", "adapt", "predict", "evaluate", "inspect", "diff", "rollback")
 PRINTERS = {  # which commands print the messages of a file
     "data/columns.py": ("fit", "inspect"),
@@ -56,6 +56,7 @@ PRINTERS = {  # which commands print the messages of a file
     "evaluation/selection.py": ("select",),
     "inference/__init__.py": ("run",),
     "learners/__init__.py": ("fit", "run", "select"),
+    "learners/base.py": ("fit", "run"),
     "learners/steady/columns_explain.py": ("fit", "inspect"),
     "model/abstention.py": ("predict", "evaluate", "serve"),
     "model/compare.py": ("compare",),

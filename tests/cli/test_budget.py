@@ -2,21 +2,26 @@ import json
 
 import pytest
 
-from cirm.cli.jobs import describe_expected_cost_of_jobs, describe_unstarted_jobs
-from cirm.paper.verdicts import is_verdict_decided
-from cirm.runs.durations import CostEstimate, JobEstimates, MachineSpeed
-from cirm.runs.job_queue import JobQueue, TimeBudget
-from cirm.runs.jobs import Job
+from cirm.cli.jobs import (
+    describe_expected_cost_of_jobs,
+    describe_jobs_left_by_time_budget,
+)
+from cirm.paper.verdicts import is_verdict_unlikely_to_change
+from cirm.runs.durations import JobCostEstimate, JobSecondsEstimates, MachineSpeed
+from cirm.runs.job_queue import JobQueue, WallClockBudget
+from cirm.runs.jobs import TrainingJob
 
 LEARNERS = ("erm", "irmv1", "ewc", "vrex", "groupdro")
 RUN = ["run", "--source", "digits", "--examples", "200", "--set", "epochs=40"]
-JOBS = [Job("scm", "erm", "joint", (seed,)) for seed in range(3)]
+JOBS = [TrainingJob("scm", "erm", "joint", (seed,)) for seed in range(3)]
 
 
 def estimate(recorded=3, calibrated=0, share=1.0, workers=2):
     seconds = {job.key: 120.0 for job in JOBS}
-    estimates = JobEstimates(seconds, recorded, calibrated)
-    return CostEstimate(estimates, MachineSpeed(1.0, share), workers, True, len(JOBS))
+    estimates = JobSecondsEstimates(seconds, recorded, calibrated)
+    return JobCostEstimate(
+        estimates, MachineSpeed(1.0, share), workers, True, len(JOBS)
+    )
 
 
 def scores(folder):
@@ -39,12 +44,12 @@ def test_the_cost_is_one_line_that_says_where_it_comes_from(monkeypatch):
 
 def test_a_spent_budget_says_what_is_left_and_how_to_continue():
     cost = estimate()
-    queue = JobQueue(JOBS, budget=TimeBudget(60.0), seconds=cost.seconds_by_job)
+    queue = JobQueue(JOBS, budget=WallClockBudget(60.0), seconds=cost.seconds_by_job)
     assert queue.take_next_job() is None
-    assert describe_unstarted_jobs(queue, cost, 3) == (
-        "The budget of 60 s is spent: 3 of 3 jobs are left, 6.0 core-minutes. The "
-        "shortest is expected to take 2 min. Run the same command again to continue "
-        "with them."
+    assert describe_jobs_left_by_time_budget(queue, cost, 3) == (
+        "The time budget of 60 s is used up: 3 of 3 jobs have not run, which need "
+        "about 6.0 core-minutes. The shortest of them is expected to take 2 min. Run "
+        "the same command again to continue with them."
     )
 
 
@@ -63,8 +68,11 @@ def test_a_verdict_is_decided_where_more_seeds_would_hardly_change_it(
     mean, std, seeds, decided
 ):
     cell = {"mean": mean, "std": std, "seeds": seeds, "metric": "accuracy"}
-    assert is_verdict_decided({**cell, "paper": {"mean": 50.0, "std": 1.0}}) is decided
-    assert is_verdict_decided({**cell, "paper": None})
+    assert (
+        is_verdict_unlikely_to_change({**cell, "paper": {"mean": 50.0, "std": 1.0}})
+        is decided
+    )
+    assert is_verdict_unlikely_to_change({**cell, "paper": None})
 
 
 def test_a_budget_that_is_no_time_is_refused(cirm, tmp_path):
@@ -85,7 +93,7 @@ def test_a_run_within_a_budget_continues_to_the_numbers_of_a_run_without(
     status, _, error = cirm(*parts, "--budget", "1s")
     assert status == 0
     assert "Expected cost: " in error
-    assert "The budget of 1 s is spent: " in error
+    assert "The time budget of 1 s is used up: " in error
     assert "Run the same command again to continue with them." in error
     assert len(list((tmp_path / "parts").glob("jobs/*"))) < len(LEARNERS)
     status, _, error = cirm(*parts, "--budget", "1h")
@@ -101,4 +109,4 @@ def test_a_budget_holds_with_several_workers(cirm, tmp_path):
     words += ["--learner", "erm", "--learner", "irmv1", "--workers", "2"]
     status, _, error = cirm(*words, "--budget", "20s", "--out", tmp_path)
     assert status == 0
-    assert "The budget of 20 s is spent: 2 of 2 jobs are left" in error
+    assert "The time budget of 20 s is used up: 2 of 2 jobs have not run" in error

@@ -23,7 +23,7 @@ from safetensors.torch import save as dump_tensors
 
 from cirm import fit, load, save
 from cirm.model.file import encode_model_file
-from cirm.model.signature import add_digest_and_signature
+from cirm.model.signature import add_digest_and_signature_to_file
 
 ESCAPE = "\x1b[2J\x07\r\u202e"
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
@@ -56,7 +56,7 @@ def craft(description=None, tensors=None, bind=True, text=None, **metadata):
     if bind:
         digest = hashlib.sha256(text.encode("utf-8", "replace")).digest()
         parts["description"] = torch.tensor([list(digest)], dtype=torch.uint8)
-    return add_digest_and_signature(
+    return add_digest_and_signature_to_file(
         dump_tensors(parts, {**METADATA, "model": text, "sha256": "0" * 64, **metadata})
     )
 

@@ -13,7 +13,7 @@ from safetensors.torch import save as dump_tensors
 
 from cirm import adapt, fit, load, save, update
 from cirm.model.file import encode_model_file
-from cirm.model.signature import add_digest_and_signature
+from cirm.model.signature import add_digest_and_signature_to_file
 
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 
@@ -64,7 +64,7 @@ def replace_tensors(content, path):
                 parts = {**tensors, name: other.contiguous()}
                 yield (
                     name,
-                    add_digest_and_signature(dump_tensors(parts, metadata)),
+                    add_digest_and_signature_to_file(dump_tensors(parts, metadata)),
                 )
 
 

@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 from cirm import cli
 from cirm.cli.data import app
 from cirm.data import idx
-from cirm.data.image_sets import IMAGE_SETS, ImageSet, get_cache_folder
+from cirm.data.image_sets import IMAGE_SETS, DownloadableImageSet, get_data_cache_folder
 from cirm.paper import example_images
 
-TINY = ImageSet("tiny", "CC0", "this test", (4, 2), 10, ("",) * 4, side=5)
+TINY = DownloadableImageSet("tiny", "CC0", "this test", (4, 2), 10, ("",) * 4, side=5)
 
 
 def call(*arguments):
@@ -36,7 +36,7 @@ def test_the_list_names_every_data_set_and_the_cache():
     output = call("list").output
     for name in ("digits", *IMAGE_SETS):
         assert name in output
-    assert str(get_cache_folder()) in output.replace("\n", "")
+    assert str(get_data_cache_folder()) in output.replace("\n", "")
 
 
 def test_a_data_set_is_fetched_and_then_listed_with_its_size(tmp_path, monkeypatch):
@@ -46,7 +46,7 @@ def test_a_data_set_is_fetched_and_then_listed_with_its_size(tmp_path, monkeypat
     result = call("fetch", "tiny")
     assert result.exit_code == 0
     assert (
-        f"tiny: 4 training and 2 test images in {get_cache_folder() / 'tiny'}"
+        f"tiny: 4 training and 2 test images in {get_data_cache_folder() / 'tiny'}"
         in result.output
     )
     assert "verified by SHA-256, except train-images-idx3-ubyte" in result.output
@@ -71,13 +71,13 @@ def test_a_data_set_that_fails_does_not_stop_the_others(tmp_path, monkeypatch, c
     assert printed.out.startswith("tiny: 4 training and 2 test images in")
     for line, name in zip(printed.err.splitlines()[-2:], ("gone", "lost"), strict=True):
         assert line.startswith(f"cirm: {name}: the download failed")
-    assert [path.name for path in get_cache_folder().iterdir()] == ["tiny"]
+    assert [path.name for path in get_data_cache_folder().iterdir()] == ["tiny"]
 
 
 def test_a_folder_is_imported(tmp_path, monkeypatch):
     monkeypatch.setitem(IMAGE_SETS, "tiny", TINY)
     result = call("import", "tiny", write(tmp_path / "mine"))
-    assert result.exit_code == 0 and (get_cache_folder() / "tiny").is_dir()
+    assert result.exit_code == 0 and (get_data_cache_folder() / "tiny").is_dir()
 
 
 def test_unknown_names_and_wrong_files_are_one_sentence(tmp_path):
@@ -90,7 +90,7 @@ def test_unknown_names_and_wrong_files_are_one_sentence(tmp_path):
     )
     wrong = call("import", "mnist", write(tmp_path / "mine")).exception
     assert isinstance(wrong, ValueError) and "mnist has [60000, 28, 28]" in str(wrong)
-    assert not (get_cache_folder() / "mnist").exists()
+    assert not (get_data_cache_folder() / "mnist").exists()
 
 
 @pytest.mark.integration

@@ -29,7 +29,7 @@ MODEL_COMMANDS = {
 def list_paths():
     """Every command with its path, also of groups."""
     for name in cli.COMMANDS:
-        command = cli.load_command_module(name)
+        command = cli.import_cli_command(name)
         for inner, one in getattr(command, "commands", {}).items():
             yield (name, inner), one
         if not hasattr(command, "commands"):
@@ -57,7 +57,7 @@ def test_help_explains_each_argument_and_option(path):
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_the_list_of_commands_says_what_the_help_of_a_command_begins_with(name):
-    command = cli.load_command_module(name)
+    command = cli.import_cli_command(name)
     assert command.name == name
     assert cli.COMMANDS[name].summary == command.help.split("\n\n")[0]
 
@@ -128,7 +128,9 @@ def folder(files, monkeypatch):
     monkeypatch.setattr("cirm.cli.demo.LEARNERS", ("erm",))
     monkeypatch.setattr("cirm.stress.cells.CONDITIONS", (USUAL,))
     # A server would run until it is stopped; tests/serving starts real ones.
-    monkeypatch.setattr("cirm.cli.serve.run_until_stopped", lambda _, s: s.close())
+    monkeypatch.setattr(
+        "cirm.cli.serve.run_server_until_stopped", lambda _, s: s.close()
+    )
     Path("token.txt").write_text("0123456789abcdef")
     monkeypatch.setitem(demo.DATA, "examples", "60")
     return files

@@ -7,13 +7,13 @@ import pytest
 
 from cirm.cli import progress
 from cirm.cli.progress import format_duration
-from cirm.runs.jobs import Job
-from cirm.runs.tracker import JobTracker
+from cirm.runs.jobs import TrainingJob
+from cirm.runs.tracker import JobProgressTracker
 
 
 def jobs(*names, **data):
     return [
-        Job("colored", name, "sequential", (seed,), {"source": "mnist", **data})
+        TrainingJob("colored", name, "sequential", (seed,), {"source": "mnist", **data})
         for seed, name in enumerate(names)
     ]
 
@@ -27,7 +27,7 @@ def test_durations_have_the_unit_that_suits_them(seconds, text):
 
 def test_without_a_terminal_there_is_a_line_now_and_then(monkeypatch, capsys):
     monkeypatch.setattr(progress, "PAUSE", 0.05)
-    with progress.show_step_progress("Nothing was written.") as report:
+    with progress.show_progress_of_steps("Nothing was written.") as report:
         report("reading", 1500)
         time.sleep(0.12)
         report("learning a", 0.25)
@@ -41,10 +41,10 @@ def test_without_a_terminal_there_is_a_line_now_and_then(monkeypatch, capsys):
 
 def test_the_time_left_of_a_step_follows_its_whole_course(monkeypatch):
     now, texts = [0.0], []
-    shown = progress.ProgressDisplay()
+    shown = progress.TerminalProgressDisplay()
     shown.get_time = lambda: now[0]
-    monkeypatch.setattr(progress, "ProgressDisplay", lambda refresh: shown)
-    with progress.show_step_progress("Nothing was written.") as report:
+    monkeypatch.setattr(progress, "TerminalProgressDisplay", lambda refresh: shown)
+    with progress.show_progress_of_steps("Nothing was written.") as report:
         report("training", 0.0)
         # The loss falls until step 400, and training stops 200 steps after that.
         for step in range(10, 601, 10):
@@ -62,9 +62,9 @@ def test_the_time_left_of_a_step_follows_its_whole_course(monkeypatch):
 def test_jobs_are_shown_with_the_time_left(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(progress, "PAUSE", 0.05)
     first, second = jobs("erm", "erm")
-    tracker = JobTracker([first, second], 1, [("erm", 1.0, 10.0)])
+    tracker = JobProgressTracker([first, second], 1, [("erm", 1.0, 10.0)])
     tracker.finish(first, 10.0)
-    with progress.show_job_progress(tracker, tmp_path, "table1") as report:
+    with progress.show_progress_of_jobs(tracker, tmp_path, "table1") as report:
         report(second, 0.5)
         time.sleep(0.12)
     line = capsys.readouterr().err.splitlines()[0]
@@ -77,7 +77,7 @@ def test_jobs_are_shown_with_the_time_left(monkeypatch, capsys, tmp_path):
 def test_an_interrupt_says_what_was_kept(capsys):
     with (
         pytest.raises(progress.typer.Exit) as stopped,
-        progress.show_step_progress("No model was written."),
+        progress.show_progress_of_steps("No model was written."),
     ):
         raise KeyboardInterrupt
     assert stopped.value.exit_code == 130
@@ -112,11 +112,11 @@ def test_progress_appears_before_anything_heavy_is_imported(tmp_path, words):
     """The display comes up while PyTorch is still loading."""
     code = (
         "import os, sys, cirm.cli.progress as progress\n"
-        "draw = progress.ProgressDisplay.get_renderables\n"
+        "draw = progress.TerminalProgressDisplay.get_renderables\n"
         "def record(display):\n"
         "    os.write(1, b'late ' if 'torch' in sys.modules else b'early ')\n"
         "    return draw(display)\n"
-        "progress.ProgressDisplay.get_renderables = record\n"
+        "progress.TerminalProgressDisplay.get_renderables = record\n"
         "from cirm.cli import main\n"
         "main()"
     )
@@ -134,7 +134,7 @@ def test_progress_appears_before_anything_heavy_is_imported(tmp_path, words):
 
 def test_a_display_leaves_standard_output_alone(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with progress.show_step_progress("Nothing was written."):
+    with progress.show_progress_of_steps("Nothing was written."):
         print("a,b")
     printed = capsys.readouterr()
     assert printed.out == "a,b\n"
@@ -144,7 +144,7 @@ def test_a_display_leaves_standard_output_alone(monkeypatch, capsys):
 def test_jobs_are_drawn_on_a_terminal(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes stderr for a terminal
     (job,) = jobs("erm")
-    tracker = JobTracker([job], 1, [("erm", 1.0, 10.0)])
-    with progress.show_job_progress(tracker, tmp_path, "table1") as report:
+    tracker = JobProgressTracker([job], 1, [("erm", 1.0, 10.0)])
+    with progress.show_progress_of_jobs(tracker, tmp_path, "table1") as report:
         report(job, 0.5)
     assert "table1" in capsys.readouterr().err

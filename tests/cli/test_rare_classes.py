@@ -188,7 +188,10 @@ def test_update_keeps_a_threshold_where_too_few_positive_rows_are_held_out(cirm,
         (["--positive", "maybe"], "there is no class 'maybe'. Use 'no' or 'yes'"),
         (["--class-weight", "even"], "'even' cannot be used. Give balanced, or"),
         (["--class-weight", "maybe=2"], "there is no class 'maybe'"),
-        (["--class-weight", "yes=0"], "the weight of 'yes' must be a positive number"),
+        (
+            ["--class-weight", "yes=0"],
+            "the weight of the class 'yes' is not a positive",
+        ),
         (["--class-weight", "yes=x"], "'yes=x' cannot be read. Write each class"),
         (["--threshold", "precision=0.99"], "no threshold meets this rule"),
         (

@@ -11,10 +11,10 @@ from cirm.paper.experiment import (
     ExperimentRow,
     ExperimentTrial,
     PaperExperiment,
-    PrintedTableLayout,
-    PrintedTableLine,
+    PaperTableCell,
+    PaperTableLayout,
+    PaperTableLineLayout,
     PublishedValue,
-    TableCell,
 )
 
 DATA = {"source": "digits", "environments": 2, "examples": 60, "sweep": (0.1, 0.9)}
@@ -38,17 +38,18 @@ def small(name, rows):
     for row, trials in rows.items():
         labels = [t.label for t in trials]
         wanted = [
-            TableCell(n, "test", "accuracy", PublishedValue(50.0, 50.0)) for n in labels
+            PaperTableCell(n, "test", "accuracy", PublishedValue(50.0, 50.0))
+            for n in labels
         ]
         made.append(ExperimentRow(row, f"Digits, {row}", tuple(trials), tuple(wanted)))
     lines = [
-        PrintedTableLine(
+        PaperTableLineLayout(
             (r.name,), tuple((r.name, t.label, "test") for t in made[0].trials)
         )
         for r in made
     ]
     columns = tuple((t.label,) for t in made[0].trials)
-    layout = PrintedTableLayout("Test accuracy, %", ("",), columns, tuple(lines))
+    layout = PaperTableLayout("Test accuracy, %", ("",), columns, tuple(lines))
     return PaperExperiment(
         name, f"{name}, small", 2, tuple(made), (layout,), 50.0, "flip"
     )

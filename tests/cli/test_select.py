@@ -60,7 +60,7 @@ def test_arguments_may_come_in_any_order(cirm, tmp_path):
     found = json.loads((tmp_path / "summary.json").read_text())
     assert found["dataset"] == {"name": "scm", "dimension": 4, "examples": 40}
     assert found["metric"] == "error"
-    reason = "it needs two or more stages, but there is only 1"
+    reason = "this rule needs two or more stages, but there is only 1"
     assert f"The selection rule next is not used: {reason}." in printed
     assert "next" not in found["picks"]
 
@@ -96,7 +96,8 @@ def test_arguments_may_come_in_any_order(cirm, tmp_path):
         ),
         (
             ["select", "erm", "--order", "joint", "--rule", "next"],
-            "--rule next: it needs two or more stages, but there is only 1. Choose",
+            "--rule next: this rule needs two or more stages, but there is only 1. "
+            "Choose",
         ),
     ],
 )

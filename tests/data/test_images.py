@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from cirm.data.open_sources import open_data_sources
+from cirm.data.open_sources import open_sources_of_user_data
 from cirm.data.schema_inference import ReadOptions, infer_schema
 from cirm.data.user_data import ImageFolder
 from tests.data.sentences import has_remedy
@@ -133,7 +133,7 @@ def test_it_says_what_it_found_without_reading_images(tree):
 def test_folders_named_by_numbers_are_classes_for_fit_too(tmp_path):
     for number in range(12):
         paint(tmp_path / str(number) / "1.png", (20 * number, 0, 0))
-    schema = infer_schema(open_data_sources(tmp_path), ReadOptions()).schema
+    schema = infer_schema(open_sources_of_user_data(tmp_path), ReadOptions()).schema
     assert len(schema.task.classes) == 12
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from cirm.data.image_sets import get_cache_folder
+from cirm.data.image_sets import get_data_cache_folder
 from cirm.data.pacs import CLASSES, DOMAINS, Pacs
 from cirm.data.public import import_public_dataset
 
@@ -51,7 +51,7 @@ def test_domains_can_arrive_in_any_order_and_any_can_be_unseen(tmp_path):
 def test_the_domains_are_found_where_archives_keep_them(tmp_path, root):
     write_pictures(tmp_path / "mine" / root, each=1)
     home, rows = import_public_dataset("pacs", tmp_path / "mine")
-    assert home == get_cache_folder() / "pacs"
+    assert home == get_data_cache_folder() / "pacs"
     assert rows == dict.fromkeys(DOMAINS, 7)
     assert (home / "photo" / "dog" / "pic_0.png").is_file()
 
@@ -88,7 +88,7 @@ def test_folders_without_domains_classes_or_readable_images_are_refused(tmp_path
     (folder / "photo" / "dog" / "pic_0.png").write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"pic_0.png.*the image cannot be read"):
         import_public_dataset("pacs", folder)
-    assert not list(get_cache_folder().iterdir())
+    assert not list(get_data_cache_folder().iterdir())
 
 
 def test_impossible_sizes_are_refused():

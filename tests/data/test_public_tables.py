@@ -14,9 +14,9 @@ from cirm.data.breast_cancer import BreastCancer
 from cirm.data.gas_drift import GASES, SENSORS, GasDrift
 from cirm.data.gas_turbine import GasTurbine
 from cirm.data.gusto import Gusto
-from cirm.data.image_sets import get_cache_folder
+from cirm.data.image_sets import get_data_cache_folder
 from cirm.data.public import (
-    describe_dataset_completeness,
+    describe_which_dataset_files_exist,
     get_public_dataset_class,
     import_public_dataset,
     sort_names_by_number,
@@ -73,10 +73,10 @@ def test_batches_are_read_from_their_original_files_in_order_of_time(tmp_path):
 
 
 def test_the_edition_with_concentrations_gives_the_same_rows(tmp_path):
-    plain = GasDrift.read_tables(write_sensors(tmp_path / "plain"))
+    plain = GasDrift.read_tables_by_environment(write_sensors(tmp_path / "plain"))
     other = write_sensors(tmp_path / "other", separator=";10.000000")
     pd.testing.assert_frame_equal(
-        plain["batch2"], GasDrift.read_tables(other)["batch2"]
+        plain["batch2"], GasDrift.read_tables_by_environment(other)["batch2"]
     )
 
 
@@ -94,7 +94,7 @@ def test_a_line_that_is_no_measurement_is_refused_with_its_place(tmp_path, line)
 def test_an_imported_table_gives_the_environments_of_its_folder(tmp_path):
     folder = write_years(tmp_path / "original")
     home, rows = import_public_dataset("gas-turbine", folder)
-    assert home == get_cache_folder() / "gas-turbine"
+    assert home == get_data_cache_folder() / "gas-turbine"
     assert rows == {"2011": 30, "2012": 30, "2013": 30}
     inputs = [
         dataset.draw_problem((0,)).train[1].inputs
@@ -102,11 +102,13 @@ def test_an_imported_table_gives_the_environments_of_its_folder(tmp_path):
     ]
     torch.testing.assert_close(*inputs)
     assert "CO" not in pd.read_csv(home / "2011.csv").columns
-    assert "not the whole data set" in describe_dataset_completeness(
+    assert "not the whole data set" in describe_which_dataset_files_exist(
         GasTurbine.origin, rows
     )
     whole = dict(GasTurbine.origin.rows)
-    assert describe_dataset_completeness(GasTurbine.origin, whole).endswith("complete")
+    assert describe_which_dataset_files_exist(GasTurbine.origin, whole).endswith(
+        "complete"
+    )
 
 
 def test_an_import_that_fails_leaves_no_trace_and_a_second_one_is_refused(tmp_path):
@@ -114,12 +116,12 @@ def test_an_import_that_fails_leaves_no_trace_and_a_second_one_is_refused(tmp_pa
     make_turbine_rows(5, 0).drop(columns="TIT").to_csv(folder / "gt_2012.csv")
     with pytest.raises(ValueError, match="2012: there is no column 'TIT'"):
         import_public_dataset("gas-turbine", folder)
-    assert not list(get_cache_folder().iterdir())
+    assert not list(get_data_cache_folder().iterdir())
     write_years(folder)
     import_public_dataset("gas-turbine", folder)
     with pytest.raises(ValueError, match=r"has been imported before\. To import"):
         import_public_dataset("gas-turbine", folder)
-    assert [path.name for path in get_cache_folder().iterdir()] == ["gas-turbine"]
+    assert [path.name for path in get_data_cache_folder().iterdir()] == ["gas-turbine"]
 
 
 def test_train_and_test_choose_environments_and_their_order(tmp_path):
@@ -213,7 +215,7 @@ def test_an_archive_without_a_file_is_refused(tmp_path, serve, monkeypatch):
         FileNotFoundError, match=r"gt_2012.csv is missing.*cirm data im"
     ):
         download_public_dataset("gas-turbine")
-    assert not list(get_cache_folder().iterdir())
+    assert not list(get_data_cache_folder().iterdir())
 
 
 @pytest.mark.parametrize("name", PUBLIC)

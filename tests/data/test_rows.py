@@ -16,12 +16,12 @@ import cirm
 from cirm import fit, predict
 from cirm.data import schema as schemas
 from cirm.data import table_files
-from cirm.data.encoded_chunks import prefetch_items
-from cirm.data.open_sources import open_data_sources
+from cirm.data.encoded_chunks import prefetch_items_in_thread
+from cirm.data.open_sources import open_sources_of_user_data
 from cirm.data.rows import read_rows
-from cirm.data.schema_inference import ReadOptions, RowReservoir, infer_schema
+from cirm.data.schema_inference import RandomRowReservoir, ReadOptions, infer_schema
 from cirm.data.sources import ignore_progress_message
-from cirm.data.table_files import read_table_chunks
+from cirm.data.table_files import read_table_file_in_chunks
 from tests.data.sentences import has_remedy
 
 FEW = {"hidden": (2,), "epochs": 1}
@@ -34,7 +34,7 @@ CELLS = st.sampled_from(
 
 
 def joined(path, numbers=(), rows=3):
-    return pd.concat(list(read_table_chunks(path, numbers, rows)))
+    return pd.concat(list(read_table_file_in_chunks(path, numbers, rows)))
 
 
 def test_chunks_make_up_the_whole(tmp_path):
@@ -91,10 +91,10 @@ def test_a_reservoir_decides_how_columns_of_many_rows_are_encoded(clinic, monkey
 
 
 def test_a_reservoir_is_a_uniform_draw_of_all_rows():
-    kept = RowReservoir(100)
+    kept = RandomRowReservoir(100)
     for start in range(0, 1000, 50):
         frame = pd.DataFrame({"a": np.arange(start, start + 50)})
-        assert kept.add_rows(frame, np.full(50, "a", object)).all()
+        assert kept.offer_rows_of_environments(frame, np.full(50, "a", object)).all()
     assert len(kept.frame) == 100
     assert kept.frame["a"].tolist() == kept.rows.tolist()
     assert 400 < kept.frame["a"].mean() < 600
@@ -108,7 +108,7 @@ def test_items_are_made_ahead_of_their_use_in_order():
             made.append(n)
             yield n
 
-    later = prefetch_items(items())
+    later = prefetch_items_in_thread(items())
     assert next(later) == 0
     for _ in range(100):
         if len(made) > 1:
@@ -123,7 +123,7 @@ def test_an_error_ahead_is_raised_where_items_are_used():
         yield 1
         raise ValueError("late")
 
-    later = prefetch_items(items())
+    later = prefetch_items_in_thread(items())
     assert next(later) == 1
     with pytest.raises(ValueError, match="late"):
         next(later)
@@ -131,7 +131,7 @@ def test_an_error_ahead_is_raised_where_items_are_used():
 
 def test_whoever_stops_using_items_leaves_no_thread_behind():
     before = threading.active_count()
-    later = prefetch_items(range(10**9))
+    later = prefetch_items_in_thread(range(10**9))
     next(later)
     later.close()
     assert threading.active_count() == before
@@ -160,11 +160,11 @@ def test_any_table_is_learned_or_refused_in_one_sentence(tmp_path_factory, table
 
 def test_what_is_no_data_is_refused():
     with pytest.raises(FileNotFoundError, match=r"no file or folder 'none\.csv'"):
-        open_data_sources("none.csv")
+        open_sources_of_user_data("none.csv")
     with pytest.raises(
         ValueError, match=r"data: an object of type list cannot be read\. Give"
     ):
-        open_data_sources([])
+        open_sources_of_user_data([])
 
 
 def test_a_row_crosses_six_files_on_its_way_to_a_tensor(tmp_path):
@@ -172,7 +172,9 @@ def test_a_row_crosses_six_files_on_its_way_to_a_tensor(tmp_path):
     pd.DataFrame({"age": [30, 50, 40], "sex": list("fmf"), "ill": list("nyn")}).to_csv(
         path, index=False
     )
-    schema = infer_schema(open_data_sources(path), ReadOptions(target="ill")).schema
+    schema = infer_schema(
+        open_sources_of_user_data(path), ReadOptions(target="ill")
+    ).schema
     crossed = set()
 
     def holds_rows(value):
@@ -188,7 +190,9 @@ def test_a_row_crosses_six_files_on_its_way_to_a_tensor(tmp_path):
     threading.setprofile(record_file)
     sys.setprofile(record_file)
     try:
-        rows = read_rows(open_data_sources(path), schema, ignore_progress_message)
+        rows = read_rows(
+            open_sources_of_user_data(path), schema, ignore_progress_message
+        )
         rows.build_environment("a", rows.rows["a"], schema, 1).take_all(1)
     finally:
         sys.setprofile(None)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from cirm.data.colored import Colored
-from cirm.data.shortcut_images import FAINT, SQUARE, make_label_colors
+from cirm.data.shortcut_images import FAINT, SQUARE, make_color_of_each_label
 from cirm.data.shortcuts import CUES, Shortcuts
 
 KINDS = list(CUES)
@@ -122,7 +122,7 @@ def test_hues_are_random_or_opposite_at_the_unseen_place():
     )
     step = (opposite.inputs.cues["hue"].long() - opposite.targets) % 10
     assert set(step.flatten().tolist()) == {0, 5}
-    assert make_label_colors(10).unique(dim=0).shape == (10, 3)
+    assert make_color_of_each_label(10).unique(dim=0).shape == (10, 3)
 
 
 def test_a_replica_is_the_same_alone_and_beside_others():

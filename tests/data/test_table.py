@@ -274,7 +274,7 @@ GAP = r"file '.*', row 2: "
         (
             "a,y\n1,.5\n2,inf\n",
             {},
-            GAP + "column 'y' has the value 'inf', .* not finite",
+            GAP + "column 'y' has the value 'inf', .* not a finite",
         ),
         ("a,y\n1,1\n2,1\n", {}, "the target is '1' in every row, .* --classes a,b"),
         ("a,y\n1,2024-01-01\n2,2024-01-02\n", {}, "'y': the target contains dates"),

@@ -16,20 +16,26 @@ from cirm.evaluation.adaptation import (
 )
 from cirm.learners import create
 from cirm.learners.erm import ERM
-from cirm.records import AdaptedScore, Run, Score, format_record, parse_record
+from cirm.records import (
+    AdaptedScoreRecord,
+    RunRecord,
+    ScoreRecord,
+    format_record,
+    parse_record,
+)
 from cirm.report.run_page import (
-    FigureData,
-    build_results_table,
+    RunFigureData,
     build_run_page,
+    build_run_results_table,
     prepare_sweep_figure,
 )
 from cirm.report.summary import collect_adapted_sweep_scores, summarise_records
 from cirm.runs.archive import pack_job_records, unpack_job_records
-from cirm.runs.choice import VALIDATION, ChooseSettingJob, find_best_setting_value
-from cirm.runs.jobs import Job, execute_job
+from cirm.runs.choice import VALIDATION, ChooseSettingValueJob, find_best_setting_value
+from cirm.runs.jobs import TrainingJob, run_job_and_return_records
 from cirm.runs.local import run_jobs_locally
-from cirm.runs.plans import plan_jobs, prepare_dataset
-from cirm.runs.search import CandidateJob
+from cirm.runs.plans import create_and_draw_dataset, plan_jobs_of_learner
+from cirm.runs.search import SearchTrialJob
 
 SETTINGS = {"hidden": (), "epochs": 3, "batch": 0}
 
@@ -82,7 +88,7 @@ def records(adapt, cls=Centring, seeds=(0, 1), label="own"):
     given = problem()
     learner = create(cls, given.train[0], SETTINGS)
     rows = list(run(learner, given, "sequential", seeds, label=label, adapt=adapt))
-    return rows, [r for r in rows if isinstance(r, AdaptedScore)]
+    return rows, [r for r in rows if isinstance(r, AdaptedScoreRecord)]
 
 
 def test_numbers_of_rows_are_positive_or_all():
@@ -112,7 +118,7 @@ def test_each_unseen_environment_is_adapted_to_by_its_own_rows_and_scored_whole(
     plain = {
         (r.environment, r.seed): r.value
         for r in rows
-        if isinstance(r, Score) and r.stage == 1
+        if isinstance(r, ScoreRecord) and r.stage == 1
     }
     for score in adapted:
         if score.rows == "all":
@@ -132,8 +138,8 @@ def test_each_unseen_environment_is_adapted_to_by_its_own_rows_and_scored_whole(
 def test_scores_without_adaptation_stay_as_they_are():
     rows, _ = records((10,))
     plain, none = records(())
-    kept = [r for r in rows if not isinstance(r, AdaptedScore | Run)]
-    assert kept == [r for r in plain if not isinstance(r, Run)]
+    kept = [r for r in rows if not isinstance(r, AdaptedScoreRecord | RunRecord)]
+    assert kept == [r for r in plain if not isinstance(r, RunRecord)]
     assert none == []
 
 
@@ -147,7 +153,7 @@ def test_a_record_is_read_as_it_was_written_and_packed():
     rows, adapted = records((10, "all"))
     assert [parse_record(format_record(r)) for r in adapted] == adapted
     packed = json.loads(json.dumps(pack_job_records(rows)))
-    back = [r for r in unpack_job_records(packed) if isinstance(r, AdaptedScore)]
+    back = [r for r in unpack_job_records(packed) if isinstance(r, AdaptedScoreRecord)]
     assert [replace(r, value=0.0) for r in back] == [
         replace(r, value=0.0) for r in adapted
     ]
@@ -156,27 +162,29 @@ def test_a_record_is_read_as_it_was_written_and_packed():
 
 
 def test_only_jobs_that_adapt_have_another_key():
-    on = prepare_dataset("colored", {"examples": "50", "sweep": ""})
+    on = create_and_draw_dataset("colored", {"examples": "50", "sweep": ""})
     for learner, is_same in (("erm", True), (Centring, False)):
-        (plain,) = plan_jobs(on, learner, "joint", (0,))
-        (job,) = plan_jobs(on, learner, "joint", (0,), adapt=(300, "all"))
+        (plain,) = plan_jobs_of_learner(on, learner, "joint", (0,))
+        (job,) = plan_jobs_of_learner(on, learner, "joint", (0,), adapt=(300, "all"))
         assert (plain.key == job.key) == is_same
         assert job.adapt == (() if is_same else (300, "all"))
 
 
 def test_workers_adapt_as_this_process_does(tmp_path):
-    on = prepare_dataset("colored", {"examples": "50", "sweep": "0.1"})
-    jobs = plan_jobs(on, Centring, "joint", (0,), texts=["epochs=1"], adapt=(20,))
+    on = create_and_draw_dataset("colored", {"examples": "50", "sweep": "0.1"})
+    jobs = plan_jobs_of_learner(
+        on, Centring, "joint", (0,), texts=["epochs=1"], adapt=(20,)
+    )
     assert run_jobs_locally(jobs, tmp_path, 1) == {}
     (path,) = (tmp_path / "jobs").iterdir()
     found = [parse_record(line) for line in path.read_text().splitlines()]
-    expected = [r for r in execute_job(jobs[0], lambda done: None)]
-    assert [r for r in found if not isinstance(r, Run)] == expected[:-1]
-    assert {r.rows for r in found if isinstance(r, AdaptedScore)} == {"20"}
+    expected = [r for r in run_job_and_return_records(jobs[0], lambda done: None)]
+    assert [r for r in found if not isinstance(r, RunRecord)] == expected[:-1]
+    assert {r.rows for r in found if isinstance(r, AdaptedScoreRecord)} == {"20"}
 
 
 def test_no_selection_rule_adapts_or_meets_an_adapted_score():
-    job = CandidateJob(
+    job = SearchTrialJob(
         dataset="colored",
         learner=f"{__name__}:Refusing",
         order="sequential",
@@ -186,11 +194,14 @@ def test_no_selection_rule_adapts_or_meets_an_adapted_score():
         adapt=("all",),
         oracle=True,
     )
-    rows = execute_job(job, lambda done: None)
-    assert {r.split for r in rows if isinstance(r, Score)} == {"selection"}
+    rows = run_job_and_return_records(job, lambda done: None)
+    assert {r.split for r in rows if isinstance(r, ScoreRecord)} == {"selection"}
     with pytest.raises(AssertionError, match="looked at"):
-        execute_job(
-            Job(**{k: getattr(job, k) for k in Job.__dataclass_fields__}), print
+        run_job_and_return_records(
+            TrainingJob(
+                **{k: getattr(job, k) for k in TrainingJob.__dataclass_fields__}
+            ),
+            print,
         )
 
 
@@ -199,11 +210,11 @@ def test_a_choice_of_settings_is_the_same_whatever_adapted_scores_say():
         return kind("own", "joint", 0, *where, "v", VALIDATION, "accuracy", value)
 
     options = {
-        0.1: [score(Score, 80.0, 0), score(AdaptedScore, 1.0, "all")],
-        0.2: [score(Score, 70.0, 0), score(AdaptedScore, 99.0, "all")],
+        0.1: [score(ScoreRecord, 80.0, 0), score(AdaptedScoreRecord, 1.0, "all")],
+        0.2: [score(ScoreRecord, 70.0, 0), score(AdaptedScoreRecord, 99.0, "all")],
     }
     assert find_best_setting_value(options, 0) == 0.1
-    job = ChooseSettingJob(
+    job = ChooseSettingValueJob(
         dataset="scm",
         learner=f"{__name__}:Centring",
         order="sequential",
@@ -214,26 +225,32 @@ def test_a_choice_of_settings_is_the_same_whatever_adapted_scores_say():
         setting="rate",
         values=(0.1, 0.2),
     )
-    rows = [r for r in execute_job(job, print) if isinstance(r, AdaptedScore)]
+    rows = [
+        r
+        for r in run_job_and_return_records(job, print)
+        if isinstance(r, AdaptedScoreRecord)
+    ]
     assert [r.split for r in rows] == [VALIDATION, "test"]
 
 
 def test_summary_table_and_figure_show_adapted_scores_apart():
     rows = records((10, "all"))[0] + records((), ERM, label="erm")[0]
     summary = summarise_records(rows)["learners"]
-    tested = [r for r in rows if isinstance(r, AdaptedScore) and r.split == "test"]
+    tested = [
+        r for r in rows if isinstance(r, AdaptedScoreRecord) and r.split == "test"
+    ]
     values = [r.value for r in tested if r.rows == "all"]
     found = summary["own"]["adapted"]
     assert list(found) == ["10", "all"] and found["all"]["seeds"] == 2
     assert found["all"]["mean"] == pytest.approx(sum(values) / 2)
     assert summary["erm"]["adapted"] == {}
-    table = build_results_table(summarise_records(rows))
+    table = build_run_results_table(summarise_records(rows))
     headings = [column.heading for column in table.columns]
     assert headings[3:5] == ["unseen, adapted (10 rows)", "unseen, adapted (all rows)"]
     assert [str(cell) for cell in table.rows[1][3:5]] == ["", ""]
     points = collect_adapted_sweep_scores(rows)["own"]["all"]
     assert [point.x for point in points] == [0.5, 0.7]
-    figure = prepare_sweep_figure(FigureData(rows, summary), "shift")
+    figure = prepare_sweep_figure(RunFigureData(rows, summary), "shift")
     assert "own, adapted (10)" in figure()
     page = build_run_page(rows, "A run")
     assert "After adapting to all unlabelled rows there, own reaches" in page
@@ -242,5 +259,7 @@ def test_summary_table_and_figure_show_adapted_scores_apart():
 
 def test_records_without_adaptation_have_the_tables_of_before():
     rows = records(())[0]
-    headings = [c.heading for c in build_results_table(summarise_records(rows)).columns]
+    headings = [
+        c.heading for c in build_run_results_table(summarise_records(rows)).columns
+    ]
     assert not any("adapted" in heading for heading in headings)

@@ -6,17 +6,17 @@ from torch.nn import functional as F
 
 from cirm.environments import Task
 from cirm.evaluation.diagnostics import (
-    PredictionSet,
+    PredictionsWithTargets,
     are_predictions_constant,
+    compute_accuracy_of_reference,
     compute_agreement_with_reference,
     compute_calibration_errors,
     compute_irm_penalty,
     compute_range_of_finite_values,
-    compute_reference_score,
     compute_worst_group_score,
-    concatenate_predictions,
+    concatenate_predictions_of_environments,
 )
-from cirm.evaluation.groups import THIRDS, ExampleGroups
+from cirm.evaluation.groups import THIRDS, GroupOfEachExample
 from cirm.likelihoods import CrossEntropy, SquaredError
 
 TWO, REAL = Task.classification(2), Task.regression()
@@ -31,15 +31,15 @@ def sure(classes, confidence=1.0):
 
 def look(predicted, y, answers, confidence=1.0):
     predicted, y, answers = (torch.tensor([v]) for v in (predicted, y, answers))
-    groups = ExampleGroups(2 * y + (answers == y), NAMES, answers)
-    return PredictionSet(sure(predicted, confidence), y, groups)
+    groups = GroupOfEachExample(2 * y + (answers == y), NAMES, answers)
+    return PredictionsWithTargets(sure(predicted, confidence), y, groups)
 
 
 def look_at_values(predicted, y, answers):
     predicted, y, answers = (torch.tensor([v]) for v in (predicted, y, answers))
     order = (y - answers).argsort(-1).argsort(-1)
-    groups = ExampleGroups(3 * order // y.shape[1], THIRDS, answers)
-    return PredictionSet(predicted.unsqueeze(-1), y, groups)
+    groups = GroupOfEachExample(3 * order // y.shape[1], THIRDS, answers)
+    return PredictionsWithTargets(predicted.unsqueeze(-1), y, groups)
 
 
 def test_calibration_error_is_the_gap_between_confidence_and_accuracy():
@@ -88,9 +88,9 @@ def test_the_slope_penalty_is_that_of_the_logits_by_autograd():
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(2, 50, 3, generator=generator)
     y = torch.randint(3, (2, 50), generator=generator)
-    groups = ExampleGroups(torch.zeros_like(y), ("all",), y)
+    groups = GroupOfEachExample(torch.zeros_like(y), ("all",), y)
     found = compute_irm_penalty(
-        CrossEntropy(3), PredictionSet(logits.softmax(-1), y, groups)
+        CrossEntropy(3), PredictionsWithTargets(logits.softmax(-1), y, groups)
     )
     for row in range(2):
         factor = torch.ones((), requires_grad=True)
@@ -111,7 +111,7 @@ def test_agreement_is_with_the_reference_and_not_with_the_truth():
         compute_agreement_with_reference(TWO, look(answers, y, answers)).item() == 100
     )
     assert compute_agreement_with_reference(TWO, look(y, y, answers)).item() == 50
-    assert compute_reference_score(TWO, look(y, y, answers)).item() == 50
+    assert compute_accuracy_of_reference(TWO, look(y, y, answers)).item() == 50
 
 
 def test_agreement_of_values_is_their_correlation():
@@ -153,7 +153,7 @@ def test_the_worst_group_of_values_has_the_most_error():
 def test_looks_at_several_environments_are_put_together():
     y = [0, 1, 1]
     one = look(y, y, y)
-    both = concatenate_predictions([one, one])
+    both = concatenate_predictions_of_environments([one, one])
     assert both.predictions.shape == (1, 6, 2)
     assert both.y.tolist() == [y * 2]
 

@@ -7,15 +7,15 @@ from cirm.environments import Environment, Problem, Task
 from cirm.evaluation import run
 from cirm.evaluation.diagnostics import (
     MAX_EXAMPLES,
-    DiagnosticsRecorder,
-    PredictionSet,
-    compute_diagnostic_metrics,
+    DiagnosticsCalculator,
+    PredictionsWithTargets,
+    iterate_diagnostic_metrics,
     take_evenly_spaced_examples,
 )
-from cirm.evaluation.groups import ExampleGroups
+from cirm.evaluation.groups import GroupOfEachExample
 from cirm.learners import create
 from cirm.likelihoods import CrossEntropy
-from cirm.records import Score, format_record
+from cirm.records import ScoreRecord, format_record
 from cirm.runs.archive import pack_job_records, unpack_job_records
 
 QUICK = {"hidden": (8,), "epochs": 3}
@@ -59,7 +59,7 @@ def records(given, learner="erm", order="sequential", seeds=SEEDS, diagnose=True
 
 
 def diagnostic(rows):
-    return [r for r in rows if isinstance(r, Score) and "diagnostic" in r.split]
+    return [r for r in rows if isinstance(r, ScoreRecord) and "diagnostic" in r.split]
 
 
 def digits(**settings):
@@ -70,9 +70,9 @@ def digits(**settings):
 def test_the_test_environment_is_not_looked_at():
     given = problem(fresh=True)
     learner = create("erm", given.train[0], QUICK)
-    recorder = DiagnosticsRecorder(learner, given, "joint", SEEDS, "erm")
+    recorder = DiagnosticsCalculator(learner, given, "joint", SEEDS, "erm")
     state = learner.init(recorder.randomness)
-    assert list(recorder.score_stage(0, state))
+    assert list(recorder.compute_diagnostics_after_stage(0, state))
     with pytest.raises(AssertionError, match="looked at"):
         given.test[0].take_all(2)
 
@@ -137,11 +137,15 @@ def test_values_are_diagnosed_too_and_every_number_can_be_packed(order):
 def test_a_model_that_goes_by_the_shortcut_agrees_with_the_reference():
     given = problem(fresh=True)
     learner = create("erm", given.train[0], {"hidden": (), "epochs": 60, "rate": 0.02})
-    recorder = DiagnosticsRecorder(learner, given, "joint", SEEDS, "erm")
+    recorder = DiagnosticsCalculator(learner, given, "joint", SEEDS, "erm")
     state = learner.init(recorder.randomness)
-    early = {r.metric: r.value for r in recorder.score_stage(0, state)}
+    early = {
+        r.metric: r.value for r in recorder.compute_diagnostics_after_stage(0, state)
+    }
     state = learner.observe(state, given.train, recorder.randomness)
-    late = {r.metric: r.value for r in recorder.score_stage(0, state)}
+    late = {
+        r.metric: r.value for r in recorder.compute_diagnostics_after_stage(0, state)
+    }
     assert late["agreement"] > max(85.0, early["agreement"])
     assert late["worst group"] < 25.0
 
@@ -163,8 +167,8 @@ def test_the_examples_that_are_looked_at_are_spread_over_all():
 def test_spare_examples_and_not_those_trained_on_are_scored():
     given = problem(fresh=True)
     learner = create("erm", given.train[0], QUICK)
-    recorder = DiagnosticsRecorder(learner, given, "joint", SEEDS, "erm")
-    list(recorder.score_stage(0, learner.init(recorder.randomness)))
+    recorder = DiagnosticsCalculator(learner, given, "joint", SEEDS, "erm")
+    list(recorder.compute_diagnostics_after_stage(0, learner.init(recorder.randomness)))
     for spare in given.fresh:
         held_out, groups = recorder.seen[spare.name]
         assert torch.equal(held_out.take_all(2).x, spare.take_all(2).x)
@@ -176,11 +180,11 @@ def test_the_calibration_of_each_group_is_recorded_beside_its_score():
     answers = torch.tensor([[0] * 8 + [1] * 2 + [1] * 6 + [0] * 4])
     sure = torch.tensor([[0.9] * 10 + [0.2] * 10])
     names = ("0, wrong", "0, right", "1, wrong", "1, right")
-    groups = ExampleGroups(2 * y + (answers == y), names, answers)
-    one = PredictionSet(torch.stack([sure, 1 - sure], -1), y, groups)
+    groups = GroupOfEachExample(2 * y + (answers == y), names, answers)
+    one = PredictionsWithTargets(torch.stack([sure, 1 - sure], -1), y, groups)
     rows = {
         (where, metric): values.item()
-        for where, metric, values in compute_diagnostic_metrics(
+        for where, metric, values in iterate_diagnostic_metrics(
             CrossEntropy(2), Task.classification(2), {"a": one}, last=True
         )
     }

@@ -3,13 +3,13 @@ import torch
 
 from cirm.environments import Environment, Task
 from cirm.evaluation.groups import (
-    ExampleGroups,
-    ReferenceModel,
+    GroupOfEachExample,
+    ReferenceModelForGroups,
     compute_group_means,
     compute_worst_group_mean,
-    concatenate_groups,
+    concatenate_example_groups,
     count_group_sizes,
-    select_large_groups,
+    find_groups_with_enough_examples,
 )
 from cirm.randomness import Randomness
 
@@ -38,9 +38,11 @@ def values(rows=400, scale=50.0):
 
 
 def groups_of(environment, seeds=SEEDS):
-    reference = ReferenceModel.fit(environment, Randomness(seeds).at("reference"))
+    reference = ReferenceModelForGroups.fit(
+        environment, Randomness(seeds).at("reference")
+    )
     x, y = environment.take_all(len(seeds))
-    return reference.group_examples(environment.task, x, y)
+    return reference.group_examples_by_reference_error(environment.task, x, y)
 
 
 def test_the_reference_errs_where_the_shortcut_does():
@@ -100,21 +102,23 @@ def test_replicas_with_data_of_their_own_have_groups_of_their_own():
 
 def test_means_and_the_worst_are_taken_by_group():
     number = torch.tensor([[0] * 5 + [1] * 10 + [3]])
-    groups = ExampleGroups(number, ("a", "b", "c", "d"), number)
+    groups = GroupOfEachExample(number, ("a", "b", "c", "d"), number)
     values = torch.tensor([[1.0] * 5 + [0.5] * 10 + [0.0]])
     means = compute_group_means(values, groups)
     assert means[0, [0, 1, 3]].tolist() == [1.0, 0.5, 0.0]
     assert means[0, 2].isnan()
     # The group of one example is too small to count.
-    assert select_large_groups(groups).tolist() == [[True, True, False, False]]
+    assert find_groups_with_enough_examples(groups).tolist() == [
+        [True, True, False, False]
+    ]
     assert compute_worst_group_mean(values, groups, highest=False).tolist() == [0.5]
     assert compute_worst_group_mean(values, groups, highest=True).tolist() == [1.0]
 
 
 def test_small_groups_count_where_all_are_small():
     number = torch.tensor([[0, 1, 1]])
-    groups = ExampleGroups(number, ("a", "b", "c"), number)
-    assert select_large_groups(groups).tolist() == [[True, True, False]]
+    groups = GroupOfEachExample(number, ("a", "b", "c"), number)
+    assert find_groups_with_enough_examples(groups).tolist() == [[True, True, False]]
     assert compute_worst_group_mean(
         torch.tensor([[1.0, 0.0, 1.0]]), groups, False
     ).tolist() == [0.5]
@@ -123,7 +127,7 @@ def test_small_groups_count_where_all_are_small():
 @pytest.mark.parametrize("parts", [1, 3])
 def test_groups_of_several_environments_lie_one_after_another(parts):
     single = groups_of(shortcut(rows=50)[0])
-    both = concatenate_groups([single] * parts)
+    both = concatenate_example_groups([single] * parts)
     assert (
         count_group_sizes(both).tolist() == (parts * count_group_sizes(single)).tolist()
     )
@@ -131,7 +135,9 @@ def test_groups_of_several_environments_lie_one_after_another(parts):
 
 def test_the_reference_learns_targets_in_units_of_their_population_deviation():
     environment = values(rows=4)
-    reference = ReferenceModel.fit(environment, Randomness((0,)).at("reference"))
+    reference = ReferenceModelForGroups.fit(
+        environment, Randomness((0,)).at("reference")
+    )
     expected = environment.targets.std(correction=0)
     assert reference.scale.item() == pytest.approx(expected.item(), rel=1e-6)
     assert reference.centre.item() == pytest.approx(environment.targets.mean().item())
@@ -144,5 +150,7 @@ def test_the_reference_learns_targets_in_units_of_their_population_deviation():
 def test_the_reference_takes_few_steps_whatever_the_size(rows, inputs, epochs):
     x, y = torch.zeros(rows, inputs), torch.arange(rows) % 2
     environment = Environment("a", x, y, Task.classification(2))
-    reference = ReferenceModel.fit(environment, Randomness((0,)).at("reference"))
+    reference = ReferenceModelForGroups.fit(
+        environment, Randomness((0,)).at("reference")
+    )
     assert reference.learner.descent.epochs == epochs

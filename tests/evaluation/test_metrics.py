@@ -13,7 +13,7 @@ from cirm.evaluation.metrics import (
     compute_f1_score,
     compute_worst_group_accuracy,
 )
-from cirm.records import Score
+from cirm.records import ScoreRecord
 
 
 def draw_predictions(classes, size=200):
@@ -81,7 +81,7 @@ def test_the_worst_given_group_is_the_one_with_the_lowest_accuracy():
 def test_a_run_with_diagnostics_records_measures_and_untrained_scores():
     problem = Colored(source="digits", examples=60, sweep=()).draw_problem((0,))
     records = list(run("logistic", problem, "sequential", (0,), diagnose=True))
-    scores = [r for r in records if isinstance(r, Score)]
+    scores = [r for r in records if isinstance(r, ScoreRecord)]
     measured = [s for s in scores if s.split == "measures"]
     assert {s.environment for s in measured} == {"train-1", "train-2", "test"}
     assert {s.stage for s in measured} == {1}

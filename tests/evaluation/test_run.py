@@ -3,11 +3,11 @@ import torch
 
 from cirm.data.planted import PlantedShortcutTable
 from cirm.environments import Environment, Problem, Task
-from cirm.evaluation import run, score
-from cirm.evaluation.diagnostics import DiagnosticsRecorder
+from cirm.evaluation import compute_mean_score, run
+from cirm.evaluation.diagnostics import DiagnosticsCalculator
 from cirm.learners import create
 from cirm.randomness import Randomness
-from cirm.records import Curve, Run, Score
+from cirm.records import RunRecord, ScoreRecord, TrainingCurveRecord
 from cirm.training import DivergenceError
 
 LINEAR = {"hidden": (), "epochs": 3, "batch": 0}
@@ -35,7 +35,7 @@ def test_one_score_per_stage_environment_and_seed():
     found = [
         (r.stage, r.environment, r.split, r.seed)
         for r in records()
-        if isinstance(r, Score)
+        if isinstance(r, ScoreRecord)
     ]
     names = (("a", "train"), ("b", "train"), ("c", "test"))
     assert found == [(t, *n, s) for t in (0, 1) for n in names for s in (0, 1)]
@@ -62,8 +62,11 @@ def test_records_say_which_columns_a_learner_found_unstable():
 
 def test_curves_and_a_closing_row_with_settings_and_memory_are_left():
     rows = records()
-    assert sum(isinstance(r, Curve) for r in rows) == 2 * 2 * LINEAR["epochs"]
-    (last,) = [r for r in rows if isinstance(r, Run)]
+    assert (
+        sum(isinstance(r, TrainingCurveRecord) for r in rows)
+        == 2 * 2 * LINEAR["epochs"]
+    )
+    (last,) = [r for r in rows if isinstance(r, RunRecord)]
     assert last is rows[-1]
     assert last.settings["epochs"] == 3
     assert last.memory["params"] == {"examples": 0, "parameters": 3, "bytes": 12}
@@ -73,8 +76,10 @@ def test_a_score_is_the_mean_over_all_examples_whatever_the_chunks():
     given = problem().train[0]
     learner = create("erm", given, LINEAR)
     state = learner.init(Randomness((0, 1)))
-    whole = score(learner, state, given, 2)
-    torch.testing.assert_close(score(learner, state, given, 2, chunk=7), whole)
+    whole = compute_mean_score(learner, state, given, 2)
+    torch.testing.assert_close(
+        compute_mean_score(learner, state, given, 2, chunk=7), whole
+    )
     predicted = learner.predict(state, given.take_all(2).x)[..., 0]
     expected = (predicted - given.targets).square().mean(-1)
     torch.testing.assert_close(whole, expected)
@@ -104,7 +109,9 @@ def test_the_time_recorded_is_without_the_diagnostics(monkeypatch):
         self.seconds += 3600.0
         return iter(())
 
-    monkeypatch.setattr(DiagnosticsRecorder, "score_stage", take_an_hour)
+    monkeypatch.setattr(
+        DiagnosticsCalculator, "compute_diagnostics_after_stage", take_an_hour
+    )
     given = problem()
     learner = create("erm", given.train[0], LINEAR)
     *_, last = run(learner, given, "sequential", (0,), label="erm", diagnose=True)

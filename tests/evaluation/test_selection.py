@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from cirm.environments import Environment, Problem, Task
-from cirm.evaluation.groups import ReferenceModel
-from cirm.evaluation.run import score
+from cirm.evaluation.groups import ReferenceModelForGroups
+from cirm.evaluation.run import compute_mean_score
 from cirm.evaluation.selection import (
     RULES,
     Rule,
@@ -14,7 +14,7 @@ from cirm.evaluation.selection import (
     TrainingData,
     get_selection_rule,
     remove_environment_from_order,
-    train_on_learning_parts,
+    train_without_held_out_examples,
 )
 from cirm.learners import create
 from cirm.randomness import Randomness
@@ -86,12 +86,14 @@ def test_an_offer_has_no_place_for_a_test_environment():
 def test_no_rule_but_the_oracle_looks_at_the_test_environment():
     given, seen = problem(), split()
     learner = create("erm", given.train[0], LINEAR)
-    model = train_on_learning_parts(learner, seen, "sequential", SEEDS)
+    model = train_without_held_out_examples(learner, seen, "sequential", SEEDS)
     assert rule_score("held-out", model, seen).isfinite().all()
     assert rule_score("next", model, seen).isfinite().all()
     assert rule_score("worst-group", model, seen).isfinite().all()
     for left in (0, 1):
-        model = train_on_learning_parts(learner, seen, "sequential", SEEDS, left)
+        model = train_without_held_out_examples(
+            learner, seen, "sequential", SEEDS, left
+        )
         assert rule_score("leave-one-out", model, seen).isfinite().all()
     with pytest.raises(AssertionError, match="looked at"):
         both = TrainingAndTestData(seen.whole, seen.learn, seen.held_out, given.test)
@@ -130,7 +132,7 @@ def test_the_worst_group_prefers_what_lasts_and_held_out_examples_the_shortcut()
 def test_environments_count_alike_in_a_mean_score_whatever_their_size():
     model = by_input(1)
     places = [environment("a", 0.4, rows=50), environment("b", 0.0, rows=500, seed=3)]
-    each = [score(model.learner, model.state, e, 2) for e in places]
+    each = [compute_mean_score(model.learner, model.state, e, 2) for e in places]
     assert (each[0] < each[1]).all()
     torch.testing.assert_close(
         model.compute_mean_score(places), (each[0] + each[1]) / 2
@@ -146,8 +148,8 @@ def test_the_reference_of_the_worst_group_has_not_seen_the_held_out_examples(
         fitted.append((environment, randomness.seeds))
         return original(environment, randomness)
 
-    original = ReferenceModel.fit
-    monkeypatch.setattr(ReferenceModel, "fit", fit)
+    original = ReferenceModelForGroups.fit
+    monkeypatch.setattr(ReferenceModelForGroups, "fit", fit)
     rule_score("worst-group", by_input(0), seen)
     assert [one for one, _ in fitted] == list(seen.learn)
     assert {seeds for _, seeds in fitted} == {SEEDS}
@@ -164,11 +166,11 @@ def test_a_constant_has_no_worst_group_above_zero():
 def test_the_next_environment_is_scored_whole_and_before_it_is_learned():
     seen = split()
     learner = create("erm", problem().train[0], LINEAR)
-    model = train_on_learning_parts(learner, seen, "sequential", SEEDS)
+    model = train_without_held_out_examples(learner, seen, "sequential", SEEDS)
     source = Randomness(SEEDS)
     state = learner.init(source.at("init"))
     state = learner.observe(state, seen.learn[:1], source.at("stage", 0))
-    expected = score(learner, state, problem().train[1], 2)
+    expected = compute_mean_score(learner, state, problem().train[1], 2)
     torch.testing.assert_close(rule_score("next", model, seen), expected)
 
 
@@ -178,7 +180,7 @@ def test_an_environment_that_is_left_out_plays_no_part_in_training():
     changed = TrainingData.split((problem().train[0], other), SEEDS, 0.25)
     learner = create("erm", other, LINEAR)
     states = [
-        train_on_learning_parts(learner, o, "joint", SEEDS, left_out=1).state
+        train_without_held_out_examples(learner, o, "joint", SEEDS, left_out=1).state
         for o in (seen, changed)
     ]
     assert torch.equal(states[0].params, states[1].params)
@@ -190,7 +192,7 @@ def test_errors_count_as_negative_scores():
     learner = create("erm", given, LINEAR)
     state = learner.init(Randomness(SEEDS))
     model = TrainedLearner(learner, state, SEEDS, NONE)
-    expected = -score(learner, state, given, 2)
+    expected = -compute_mean_score(learner, state, given, 2)
     torch.testing.assert_close(model.compute_mean_score([given]), expected)
     seen = TrainingData.split((given,), SEEDS, 0.25)
     assert (rule_score("worst-group", model, seen) < 0).all()
@@ -221,7 +223,7 @@ def test_rules_say_what_they_need():
         "leave-one-out",
         "oracle",
     }
-    assert lacking["next"] == "it needs two or more stages, but there is only 1"
+    assert lacking["next"] == "this rule needs two or more stages, but there is only 1"
     assert not any(rule.find_obstacle(stages=2, train=2, test=1) for rule in rules)
     assert all(rule.description for rule in rules)
     with pytest.raises(ValueError, match=r"no selection rule 'best'.*held-out"):

@@ -91,16 +91,20 @@ def test_a_wrong_number_of_seeds_is_refused_before_anything_is_kept(tmp_path):
 
 
 def test_learners_of_one_job_folder_share_an_inference(tmp_path):
-    from cirm.records import Score
-    from cirm.runs.local import collect_records_of_jobs, run_jobs_locally
-    from cirm.runs.plans import plan_jobs, prepare_dataset
+    from cirm.records import ScoreRecord
+    from cirm.runs.local import read_records_of_finished_jobs, run_jobs_locally
+    from cirm.runs.plans import create_and_draw_dataset, plan_jobs_of_learner
 
-    on = prepare_dataset("colored", {"source": "digits", "examples": "60", "sweep": ""})
+    on = create_and_draw_dataset(
+        "colored", {"source": "digits", "examples": "60", "sweep": ""}
+    )
     texts = ["epochs=2", "hidden=4"]
     jobs = [
         job
         for learner in ("erm", "irmv1")
-        for job in plan_jobs(on, learner, "joint", (0,), texts=texts, infer="eiil")
+        for job in plan_jobs_of_learner(
+            on, learner, "joint", (0,), texts=texts, infer="eiil"
+        )
     ]
     quick = {"hidden": (4,), "epochs": 2, "steps": 10}
     jobs = [type(job)(**{**vars(job), "inference": quick}) for job in jobs]
@@ -109,7 +113,11 @@ def test_learners_of_one_job_folder_share_an_inference(tmp_path):
     alone = tmp_path / "alone"
     assert run_jobs_locally(jobs[1:], alone, 1) == {}
     shared, own = (
-        [r for r in collect_records_of_jobs(jobs[1:], folder) if isinstance(r, Score)]
+        [
+            r
+            for r in read_records_of_finished_jobs(jobs[1:], folder)
+            if isinstance(r, ScoreRecord)
+        ]
         for folder in (tmp_path, alone)
     )
     assert shared == own

@@ -11,7 +11,7 @@ from cirm.inference import INFERENCE, REGISTRY, create_inference
 from cirm.inference.eiil import (
     EIIL,
     PooledInputs,
-    maximise_irm_penalty,
+    find_groups_of_highest_irm_penalty,
     pool_environments,
 )
 from cirm.learners import create
@@ -69,7 +69,7 @@ def test_the_gradient_is_that_of_the_mean_penalty():
         loss.backward()
         optimiser.step()
     torch.testing.assert_close(
-        maximise_irm_penalty(slopes, start, 20, 0.1),
+        find_groups_of_highest_irm_penalty(slopes, start, 20, 0.1),
         logits.detach(),
         rtol=1e-4,
         atol=1e-4,
@@ -79,7 +79,10 @@ def test_the_gradient_is_that_of_the_mean_penalty():
 def test_ascent_ends_at_the_signs_of_the_slopes():
     slopes = Randomness((1,)).normal(400)[0]
     places = (
-        maximise_irm_penalty(slopes, Randomness((2,)).normal(400)[0], 3000, 1e-2) > 0
+        find_groups_of_highest_irm_penalty(
+            slopes, Randomness((2,)).normal(400)[0], 3000, 1e-2
+        )
+        > 0
     )
     positive = slopes > 0
     assert torch.equal(places, positive) or torch.equal(places, ~positive)

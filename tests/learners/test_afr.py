@@ -6,7 +6,7 @@ import torch
 from cirm.environments import Examples
 from cirm.learners.afr import AFR
 from cirm.likelihoods import CrossEntropy
-from cirm.memory import ExampleMemory
+from cirm.memory import PastExampleMemory
 from tests.learners.places import DESCENT, NETWORK, STAGES, train
 
 OUTPUTS = torch.tensor([[[2.0, 0.0], [2.0, 0.0], [2.0, 0.0], [0.0, 3.0]]])
@@ -15,7 +15,7 @@ OUTPUTS = torch.tensor([[[2.0, 0.0], [2.0, 0.0], [2.0, 0.0], [0.0, 3.0]]])
 def compute_example_weights(gamma):
     y = torch.tensor([[0, 0, 1, 1]])
     owner = torch.zeros(1, 4, dtype=torch.int64)
-    memory = ExampleMemory(Examples(torch.zeros(1, 4, 4), y), owner)
+    memory = PastExampleMemory(Examples(torch.zeros(1, 4, 4), y), owner)
     return AFR(NETWORK, CrossEntropy(), gamma=gamma).compute_example_weights(
         OUTPUTS, memory
     )

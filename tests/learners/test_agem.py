@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from cirm.learners.agem import AGEM, project_onto_reference_gradient
+from cirm.learners.agem import AGEM, remove_conflict_with_reference_gradient
 from cirm.learners.erm import ERM
 from cirm.learners.gem import GEM
 from tests.learners.places import DESCENT, NETWORK, STAGES, make_classes, train
@@ -30,7 +30,7 @@ def test_a_gradient_that_opposes_the_past_becomes_orthogonal_to_it():
     gradient = torch.tensor([[-3.0, 1.0], [3.0, 1.0], [-3.0, 1.0]])
     expected = torch.tensor([[0.0, 1.0], [3.0, 1.0], [-3.0, 1.0]])
     torch.testing.assert_close(
-        project_onto_reference_gradient(gradient, reference), expected
+        remove_conflict_with_reference_gradient(gradient, reference), expected
     )
 
 

@@ -10,7 +10,11 @@ from cirm.likelihoods import CrossEntropy, SquaredError
 from cirm.networks import MLP, Network
 from cirm.randomness import Randomness
 from cirm.training import Descent
-from cirm.variational import Gaussian, create_gaussian, flatten_gaussian
+from cirm.variational import (
+    DiagonalGaussian,
+    create_diagonal_gaussian,
+    flatten_gaussian_to_vector,
+)
 
 SEEDS = (2, 7)
 TRUTH = torch.tensor([1.0, -2.0, 0.5])
@@ -94,15 +98,15 @@ class LinearFeatures(Network):
 def test_with_uncertain_features_the_condition_is_that_of_their_expectation():
     network = LinearFeatures()
     learner = BVIRM(network, SquaredError(), beta=0.0, samples=2000)
-    q = create_gaussian(network.init(Randomness((5,))), 0.5)
+    q = create_diagonal_gaussian(network.init(Randomness((5,))), 0.5)
     features, own = learner.split_posterior_at_head(q)
     environment = invariant()[1]
     noise = Randomness((1,)).start_draws()
     batch = learner.descent.build_batch([environment.take_all(1)], noise)
     view = learner.compute_posterior_objectives(
-        flatten_gaussian(features), batch, (features, own), 0.0
+        flatten_gaussian_to_vector(features), batch, (features, own), 0.0
     )
-    local = flatten_gaussian(own).unsqueeze(1).requires_grad_()
+    local = flatten_gaussian_to_vector(own).unsqueeze(1).requires_grad_()
     _, gradients = view.gradients(local)
 
     x, y = environment.inputs, environment.targets
@@ -161,7 +165,7 @@ def test_on_a_sequence_the_last_posterior_is_the_prior_and_takes_part():
     state = trained(learner, [(first,)])
     assert state.start.shape == (2, 0)
     torch.testing.assert_close(
-        state.last[:, 0], flatten_gaussian(state.posterior), rtol=0, atol=1e-6
+        state.last[:, 0], flatten_gaussian_to_vector(state.posterior), rtol=0, atol=1e-6
     )
     still = linear(epochs=1, rate=1e-12, inner=1, kl_scale="sum")
     numbers = {}
@@ -185,9 +189,9 @@ def test_the_kl_counts_in_full_or_by_example(scale, factor):
 
 def test_features_and_w_are_parts_of_one_belief():
     network = MLP((3, 4, 2))
-    q = create_gaussian(network.init(Randomness(SEEDS)), 0.1)
+    q = create_diagonal_gaussian(network.init(Randomness(SEEDS)), 0.1)
     features, own = BVIRM(network).split_posterior_at_head(q)
-    assert isinstance(own, Gaussian)
+    assert isinstance(own, DiagonalGaussian)
     assert features.mean.shape == (2, 16)
     torch.testing.assert_close(torch.cat([features.mean, own.mean], 1), q.mean)
     whole = BVIRM(network, constraint="network").split_posterior_at_head(q)

@@ -8,9 +8,9 @@ from sklearn.linear_model import LogisticRegression
 
 from cirm.environments import Examples
 from cirm.learners.dfr import DFR
-from cirm.learners.linear_models import fit_linear_heads
+from cirm.learners.linear_models import fit_linear_head_of_each_replica
 from cirm.likelihoods import CrossEntropy, SquaredError
-from cirm.memory import ExampleMemory, measure_state_size
+from cirm.memory import PastExampleMemory, measure_state_size
 from tests.learners.places import (
     DESCENT,
     NETWORK,
@@ -26,7 +26,9 @@ def test_the_heads_are_those_of_weighted_logistic_regression():
     weights = torch.linspace(0.2, 3, 200).expand(1, -1)
     examples = Examples(place.inputs[None], place.targets[None])
     start = torch.zeros(1, 5)  # one output: the logit of the second class
-    found = fit_linear_heads(CrossEntropy(), examples, weights, 2.0, start)
+    found = fit_linear_head_of_each_replica(
+        CrossEntropy(), examples, weights, 2.0, start
+    )
     model = LogisticRegression(C=0.5, tol=1e-8, max_iter=1000)
     model.fit(place.inputs, place.targets, sample_weight=weights[0])
     expected = [*model.coef_[0], *model.intercept_]
@@ -39,7 +41,7 @@ def test_the_heads_are_those_of_ridge_regression():
     place = make_values("a")
     examples = Examples(place.inputs[None], place.targets[None])
     args = SquaredError(), examples, torch.ones(1, 40), 6.0, torch.ones(1, 5)
-    found = fit_linear_heads(*args, towards_start=False)[0]
+    found = fit_linear_head_of_each_replica(*args, towards_start=False)[0]
     x = place.inputs - place.inputs.mean(0)
     # The loss is the square, without a half, so that the penalty 6 / 2 counts as 3.
     expected = torch.linalg.solve(x.T @ x + 3 * torch.eye(4), x.T @ place.targets)
@@ -49,7 +51,7 @@ def test_the_heads_are_those_of_ridge_regression():
 def test_every_group_has_the_same_sum_of_weights():
     y = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 0]])
     owner = torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1]])
-    memory = ExampleMemory(Examples(torch.zeros(1, 8, 4), y), owner)
+    memory = PastExampleMemory(Examples(torch.zeros(1, 8, 4), y), owner)
     weights = DFR(NETWORK).compute_example_weights(torch.zeros(1, 8, 2), memory)
     expected = [2 / 3, 2 / 3, 2 / 3, 2, 2 / 3, 2 / 3, 2 / 3, 2]
     torch.testing.assert_close(weights, torch.tensor([expected]))

@@ -7,7 +7,11 @@ import torch
 
 from cirm.environments import Environment, Task
 from cirm.learners.erm import ERM
-from cirm.learners.gem import GEM, project_gradient_onto_constraints, stack_memories
+from cirm.learners.gem import (
+    GEM,
+    project_gradient_onto_constraints,
+    stack_example_memories,
+)
 from cirm.likelihoods import CrossEntropy
 from cirm.memory import measure_state_size
 from cirm.networks import MLP
@@ -120,13 +124,13 @@ def test_no_past_environment_is_opposed_and_the_step_is_the_nearest_such():
     learner = GEM(PLAIN, CrossEntropy(), DESCENT, memory=6)
     stages = [(classes(name, seed),) for seed, name in enumerate("abc")]
     last = states(learner, *stages)[-1]
-    past = stack_memories(last.memory, CPU)
+    past = stack_example_memories(last.memory, CPU)
     params = last.params.clone().requires_grad_()
     batch = next(learner.descent.iterate_batches((classes("d", 3),), Randomness(SEEDS)))
     plain = torch.autograd.grad(
         learner.compute_loss(params, past, batch)["risk"].sum(), params
     )[0]
-    guards = learner.compute_past_gradients(params, past)
+    guards = learner.compute_gradients_of_past_environments(params, past)
     bent, numbers = learner.compute_projected_gradient(params, past, batch)
     products = (guards @ plain.unsqueeze(-1)).squeeze(-1)
     assert torch.equal(numbers["opposed"], (products < 0).sum(-1).float())
@@ -145,7 +149,9 @@ def test_past_gradients_are_those_of_each_memory_alone():
     last = states(learner, *stages)[-1]
     assert last.memory.sizes == (20, 9)
     params = last.params.clone().requires_grad_()
-    found = learner.compute_past_gradients(params, stack_memories(last.memory, CPU))
+    found = learner.compute_gradients_of_past_environments(
+        params, stack_example_memories(last.memory, CPU)
+    )
     risks = memory_risks(learner, params, last.memory)
     for place in range(2):
         (slope,) = torch.autograd.grad(risks[:, place].sum(), params, retain_graph=True)

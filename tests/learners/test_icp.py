@@ -7,7 +7,7 @@ from scipy import stats
 from cirm.data.scm import SCM
 from cirm.environments import Environment, Stream, Task
 from cirm.learners import create
-from cirm.learners.icp import ICP, compute_second_moments
+from cirm.learners.icp import ICP, compute_second_moments_of_environments
 from cirm.likelihoods import SquaredError
 from cirm.networks import MLP
 from cirm.randomness import Randomness
@@ -198,7 +198,7 @@ def test_an_exact_relation_is_invariant():
 def test_moments_are_sums_of_products():
     x, y = torch.tensor([[[2.0], [3.0]]]), torch.tensor([[5.0, 7.0]])
     expected = [[2.0, 5.0, 12.0], [5.0, 13.0, 31.0], [12.0, 31.0, 74.0]]
-    assert compute_second_moments(x, y).tolist() == [expected]
+    assert compute_second_moments_of_environments(x, y).tolist() == [expected]
 
 
 def test_classification_is_refused():

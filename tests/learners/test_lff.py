@@ -16,7 +16,7 @@ def test_for_equal_networks_the_risk_is_half_the_plain_one():
     learner = LfF(NETWORK)
     params = train(learner).params
     batch = make_batch(make_classes("a"))
-    losses = learner.compute_losses(params, batch)
+    losses = learner.compute_cross_entropy_of_examples(params, batch)
     terms = learner.compute_loss(torch.cat([params, params], 1), (), batch)
     torch.testing.assert_close(terms["risk"], losses.mean(-1) / 2)
 

@@ -9,7 +9,7 @@ from cirm.learners.replay import Replay
 from cirm.learners.sfb import (
     SFB,
     correct_probabilities_for_confusion,
-    create_empty_unstable_head,
+    create_empty_unstable_feature_head,
 )
 from cirm.networks import MLP
 from cirm.training import Descent
@@ -110,6 +110,6 @@ def test_impossible_settings_are_refused(name, value):
 
 
 def test_a_boost_that_is_not_there_has_the_axes_of_one_that_is():
-    empty = create_empty_unstable_head(torch.zeros(3, 7))
+    empty = create_empty_unstable_feature_head(torch.zeros(3, 7))
     assert [part.ndim for part in empty] == [2, 3, 2]
     assert [part.shape[:2] for part in empty] == [(3, 0)] * 3

@@ -31,7 +31,7 @@ def test_the_penalty_is_the_importance_times_the_squared_distance():
     learner = SI(NETWORK, descent=DESCENT)
     state = train(learner, STAGES[0])
     shifted = state.params + 0.5
-    found = learner.compute_penalty(shifted, state)
+    found = learner.compute_importance_weighted_penalty(shifted, state)
     torch.testing.assert_close(found, state.importance.sum(-1) / 4)
 
 

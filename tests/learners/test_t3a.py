@@ -6,7 +6,7 @@ import torch
 from cirm.environments import Environment, Task
 from cirm.learners import create
 from cirm.learners.erm import ERM
-from cirm.learners.t3a import T3A, compute_class_templates
+from cirm.learners.t3a import T3A, compute_mean_feature_of_each_class
 from tests.learners.places import DESCENT, NETWORK, STAGES, train
 
 ROWS = STAGES[1][0].inputs.expand(2, -1, -1)
@@ -24,7 +24,7 @@ def test_before_adapting_it_is_plain_training():
 def test_templates_are_means_of_the_directions_of_the_most_confident_members():
     members = torch.tensor([[[3.0, 0.0], [0.0, 2.0], [4.0, 3.0], [1.0, 1.0]]])
     logits = torch.tensor([[[9.0, 0.0], [0.0, 9.0], [5.0, 0.0], [0.1, 0.0]]])
-    found = compute_class_templates(members, logits, 2, torch.zeros(1, 2, 2))
+    found = compute_mean_feature_of_each_class(members, logits, 2, torch.zeros(1, 2, 2))
     # The first class: (1, 0) and (0.8, 0.6), and not the uncertain fourth member.
     first = torch.tensor([1.8, 0.6])
     torch.testing.assert_close(found[0, :, 0], first / first.norm())
@@ -34,7 +34,7 @@ def test_templates_are_means_of_the_directions_of_the_most_confident_members():
 def test_a_class_without_members_keeps_its_weights():
     members, logits = torch.ones(1, 3, 2), torch.tensor([[[1.0, 0.0]] * 3])
     weights = torch.tensor([[[1.0, 3.0], [1.0, 4.0]]])
-    found = compute_class_templates(members, logits, 5, weights)
+    found = compute_mean_feature_of_each_class(members, logits, 5, weights)
     torch.testing.assert_close(found[0, :, 1], torch.tensor([0.6, 0.8]))
 
 

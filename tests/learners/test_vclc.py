@@ -7,10 +7,10 @@ from cirm.environments import Environment, Stream, Task
 from cirm.learners.vcl import VCL
 from cirm.learners.vclc import VCLC
 from cirm.memory import (
-    draw_distinct_rows,
+    draw_rows_without_replacement,
+    list_rows_that_were_not_chosen,
     measure_state_size,
-    select_k_center_rows,
-    select_remaining_rows,
+    select_rows_by_k_center,
 )
 from cirm.networks import MLP
 from cirm.randomness import Randomness
@@ -54,7 +54,7 @@ def learner(coreset=8, select="random", **settings):
 
 
 def test_random_rows_are_drawn_without_replacement():
-    rows = draw_distinct_rows(Randomness((0, 1, 2)), 10, 6)
+    rows = draw_rows_without_replacement(Randomness((0, 1, 2)), 10, 6)
     assert rows.shape == (3, 6)
     assert all(len(set(row)) == 6 for row in rows.tolist())
     assert len(set(map(tuple, rows.tolist()))) == 3
@@ -65,14 +65,14 @@ def test_k_center_takes_the_farthest_from_all_that_it_has():
     corner = torch.tensor([[0.0, 0.0], [0.0, 2.0], [3.0, 0.0], [3.0, 1.0]])
     # 0, then 10; of 1, 4, 5 and 9 the one farthest from both is 5; then 1, 4 and 9 are
     # all 1 away, and the first of them comes first.
-    assert select_k_center_rows(line[None], 5).tolist() == [[0, 2, 4, 1, 3]]
-    assert select_k_center_rows(corner[None], 3).tolist() == [[0, 3, 1]]
+    assert select_rows_by_k_center(line[None], 5).tolist() == [[0, 2, 4, 1, 3]]
+    assert select_rows_by_k_center(corner[None], 3).tolist() == [[0, 3, 1]]
 
 
 def test_k_center_agrees_with_its_definition():
     x = Randomness((0, 1)).normal(30, 2, 3)
     for row, chosen in zip(
-        x.flatten(2), select_k_center_rows(x, 12).tolist(), strict=True
+        x.flatten(2), select_rows_by_k_center(x, 12).tolist(), strict=True
     ):
         wanted = [0]
         while len(wanted) < 12:
@@ -82,12 +82,12 @@ def test_k_center_agrees_with_its_definition():
 
 def test_k_center_never_takes_a_row_twice():
     x = torch.ones(2, 6, 3)
-    assert select_k_center_rows(x, 6).sort(1).values.tolist() == [list(range(6))] * 2
+    assert select_rows_by_k_center(x, 6).sort(1).values.tolist() == [list(range(6))] * 2
 
 
 def test_other_rows_are_all_that_were_not_chosen():
     rows = torch.tensor([[3, 0], [1, 2]])
-    assert select_remaining_rows(rows, 5).tolist() == [[1, 2, 4], [0, 3, 4]]
+    assert list_rows_that_were_not_chosen(rows, 5).tolist() == [[1, 2, 4], [0, 3, 4]]
 
 
 @pytest.mark.parametrize("select", ["random", "k-center"])
@@ -106,7 +106,7 @@ def test_so_many_examples_of_every_environment_are_kept(places, select):
 def test_k_center_keeps_what_the_rule_says(places):
     state = train(learner(select="k-center"), Stream.create_joint(places[:1]))
     assert torch.equal(
-        numbers(state.coreset), select_k_center_rows(places[0].take_all(2).x, 8)
+        numbers(state.coreset), select_rows_by_k_center(places[0].take_all(2).x, 8)
     )
 
 
@@ -134,7 +134,9 @@ def test_the_propagated_posterior_is_that_of_vcl_on_the_rest(places):
     rest = []
     for place, kept in zip(stage, numbers(state.coreset).split(8, 1), strict=True):
         first = 0 if place.name == "a" else 40
-        rest.append(place.subset(select_remaining_rows(kept - first, len(place))))
+        rest.append(
+            place.subset(list_rows_that_were_not_chosen(kept - first, len(place)))
+        )
     vcl = VCL(MLP((5, 8, 2)), descent=QUICK)
     other = vcl.observe(
         vcl.init(randomness.at("init")), tuple(rest), randomness.at("stage", 0)

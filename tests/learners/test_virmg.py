@@ -11,7 +11,7 @@ from cirm.learners.virmg import VIRMG, VIRMGState, average_player_posteriors
 from cirm.networks import MLP
 from cirm.randomness import Randomness
 from cirm.training import Descent
-from cirm.variational import Gaussian
+from cirm.variational import DiagonalGaussian
 
 SEEDS = (3, 5)
 NETWORK = MLP((4, 6, 2))
@@ -143,12 +143,12 @@ def test_the_representation_counts_its_kl_per_example_of_the_stage():
 
 def belief(seed, players, size):
     mean = Randomness((seed,)).normal(players, size)
-    return Gaussian(mean, Randomness((seed + 1,)).normal(players, size) / 4)
+    return DiagonalGaussian(mean, Randomness((seed + 1,)).normal(players, size) / 4)
 
 
 def test_the_average_of_heads_has_the_moments_of_independent_draws():
     q = belief(1, 4, 5)
-    players = [Gaussian(q.mean[:, i], q.log_std[:, i]) for i in range(4)]
+    players = [DiagonalGaussian(q.mean[:, i], q.log_std[:, i]) for i in range(4)]
     found = average_player_posteriors(players[:2], players[2:])
     weights = torch.tensor([1 / 3, 1 / 3, 1 / 6, 1 / 6])[:, None]
     torch.testing.assert_close(found.mean, (weights * q.mean).sum(1))
@@ -162,7 +162,7 @@ def test_a_prediction_draws_players_and_past_independently(representation):
     learner = VIRMG(network, representation=representation, evaluations=2000)
     cut = network.head.start if representation == "variable" else 0
     players, past = belief(1, 1, network.size - cut), belief(3, 2, network.size - cut)
-    body = Gaussian(torch.ones(1, cut), torch.full((1, cut), -20.0))
+    body = DiagonalGaussian(torch.ones(1, cut), torch.full((1, cut), -20.0))
     x = Randomness((9,)).normal(6, 4)
     outputs = learner.outputs(VIRMGState(players, past, body), x)[..., 0]
     features = network.compute_features(torch.ones(1, network.size), x)
@@ -180,12 +180,17 @@ def test_a_prediction_draws_players_and_past_independently(representation):
 @pytest.mark.parametrize(("evaluations", "count"), [(1, 1), (2, 3)])
 def test_players_and_past_share_no_draw_however_few_there_are(evaluations, count):
     learner = VIRMG(MLP((4, 1)), evaluations=evaluations)
-    none, x = Gaussian(torch.zeros(1, 0), torch.zeros(1, 0)), torch.ones(1, 1, 4)
+    none, x = (
+        DiagonalGaussian(torch.zeros(1, 0), torch.zeros(1, 0)),
+        torch.ones(1, 1, 4),
+    )
     draws = []
     for member in range(2 * count):  # the only uncertain one of players and past
         log_std = torch.full((1, 2 * count, 5), -20.0)
         log_std[:, member] = 0.0
-        pair = [Gaussian(torch.zeros(1, count, 5), s) for s in log_std.chunk(2, 1)]
+        pair = [
+            DiagonalGaussian(torch.zeros(1, count, 5), s) for s in log_std.chunk(2, 1)
+        ]
         weight = 1 if member < count else 1 / count  # the past counts as one player
         draws += (
             (learner.outputs(VIRMGState(*pair, none), x) / weight).flatten().tolist()

@@ -70,7 +70,7 @@ def test_batches_average_without_bias_whatever_rows_they_have():
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        (torch.ones(3), "must have the same shape as the targets"),
+        (torch.ones(3), "the targets have \\[4\\]. Give one weight for each"),
         (torch.zeros(4), "positive"),
     ],
 )

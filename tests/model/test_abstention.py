@@ -94,12 +94,12 @@ def test_even_odds_of_an_error_stay_even_however_few_rows_there_are(choose):
     ("places", "words"),
     [
         (0, "from held-out rows"),
-        (1, "on arrival at one new place)"),
-        (2, "on arrival at 2 new places)"),
+        (1, "at one place before training there)"),
+        (2, "at 2 places before training there)"),
     ],
 )
 def test_the_number_of_arrivals_behind_an_expected_error_is_named(places, words):
-    chosen = abstention.Abstention(0.1, 0.8, 0.07, places)
+    chosen = abstention.AbstentionThreshold(0.1, 0.8, 0.07, places)
     text = abstention.describe_abstention(chosen, 3, 12)
     assert words in text
     assert "Abstained from 3 of 12 rows (25.0 %)" in text and "7.0 %" in text

@@ -159,7 +159,7 @@ def test_equal_files_hold_the_same_rows_in_whatever_order():
 def test_tiny_tables_are_compared_as_far_as_they_allow(rows):
     report = compare(draw_table(0, 60), draw_table(1, rows), target=TARGET)
     if rows < 5:
-        assert "Too few rows" in report["answer"]
+        assert "There are too few rows" in report["answer"]
     else:
         assert report["answer"].startswith("No difference was found")
     assert any("only large changes" in note for note in report["notes"])

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from cirm import adapt, evaluate, fit, load, predict, save, update
-from cirm.model.conformal import calibrate_model
+from cirm.model.conformal import compute_conformal_thresholds
 from cirm.model.new_place import predict_quantity_at_new_place
 
 TARGET = "outcome"
@@ -157,12 +157,12 @@ def test_what_can_be_promised_depends_on_the_number_of_places(models):
     later = make_place(3)
     first = evaluate(fit(make_place(0), TARGET), later)["coverage"]
     assert first["places"] == 0
-    assert "not been scored on arrival at a new place" in first["guarantee"]
+    assert "never scored at a place before it was trained on it" in first["guarantee"]
     second = evaluate(models["values"], later)["coverage"]
     assert second["places"] == 2
-    assert "scores on arrival at 2 new places" in second["guarantee"]
+    assert "scores at 2 places before training there" in second["guarantee"]
     assert (
-        "scores on arrival at 18 places, this assumption is not needed"
+        "Once 18 places were scored in this way, the assumption is not needed"
         in second["guarantee"]
     )
     many = evaluate(models["values"], later, level=0.5)["coverage"]
@@ -365,4 +365,4 @@ def test_too_few_rows_for_an_interval_leave_its_cells_empty():
     found = predict(model, table)
     assert np.isfinite(found["prediction"]).all()
     assert found[["low", "high"]].isna().all(axis=None)
-    assert "too few to tell" in calibrate_model(model, 0.9).guarantee
+    assert "too few to tell" in compute_conformal_thresholds(model, 0.9).guarantee

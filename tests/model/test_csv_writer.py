@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from cirm.model.csv_writer import (
     FORMULA,
     NUMBER,
-    escape_cell_text,
-    escape_table_cells,
+    escape_spreadsheet_cell_text,
+    escape_spreadsheet_table_cells,
     format_table_as_csv,
 )
 
@@ -111,12 +111,12 @@ NUMBERS = ["-3.5", "+4", "-1e-5", "-.5", "-inf", "", "a-b", "x=1", "'=1"]
 
 @pytest.mark.parametrize("text", FORMULAS)
 def test_text_that_runs_in_a_spreadsheet_gets_an_apostrophe(text):
-    assert escape_cell_text(text) == f"'{text}"
+    assert escape_spreadsheet_cell_text(text) == f"'{text}"
 
 
 @pytest.mark.parametrize("text", NUMBERS)
 def test_numbers_and_plain_text_stay(text):
-    assert escape_cell_text(text) == text
+    assert escape_spreadsheet_cell_text(text) == text
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_numbers_and_plain_text_stay(text):
 def test_cells_and_names_of_columns_are_escaped_and_others_stay(dtype):
     kept = pd.Series(["=1", None, "-2", "plain"], dtype=dtype)
     frame = pd.DataFrame({"=name": kept, "number": [-1.5, 2, 3, 4], "flag": True})
-    escaped = escape_table_cells(frame)
+    escaped = escape_spreadsheet_table_cells(frame)
     assert list(escaped.columns) == ["'=name", "number", "flag"]
     cells = escaped["'=name"].astype(object).where(kept.notna(), "").tolist()
     assert cells == ["'=1", "", "-2", "plain"]
@@ -135,7 +135,7 @@ def test_cells_and_names_of_columns_are_escaped_and_others_stay(dtype):
 
 @given(st.text())
 def test_no_text_begins_a_formula_or_steers_a_terminal(text):
-    escaped = escape_cell_text(text)
+    escaped = escape_spreadsheet_cell_text(text)
     assert not FORMULA.match(escaped) or NUMBER.fullmatch(escaped)
     assert not any(
         unicodedata.category(c) == "Cc" for c in escaped if c not in "\t\r\n"

@@ -6,16 +6,18 @@ import pytest
 
 from cirm.model.conformal import CONFIDENCES, QUANTILES
 from cirm.model.description import (
-    _check_nonconformity,
+    _check_nonconformity_of_model_file,
     _check_thresholds_and_class_weights,
 )
-from cirm.model.facts import Nonconformity
-from cirm.model.threshold import HeldOutScores
+from cirm.model.facts import NonconformitySummary
+from cirm.model.threshold import HeldOutProbabilities
 
 
 def check(rows, quantiles):
     counts = (4,) * len(CONFIDENCES), (1,) * len(CONFIDENCES)
-    _check_nonconformity(Nonconformity(rows, quantiles, *counts), "here", ("no", "yes"))
+    _check_nonconformity_of_model_file(
+        NonconformitySummary(rows, quantiles, *counts), "here", ("no", "yes")
+    )
 
 
 def test_a_class_without_rows_has_no_quantiles_and_any_other_has_all():
@@ -35,7 +37,7 @@ def test_held_out_scores_are_probabilities_in_increasing_order(scores):
         schema=SimpleNamespace(task=SimpleNamespace(classes=("no", "yes"))),
         plan=SimpleNamespace(positive="yes", class_weight={}),
         threshold=None,
-        held_out_scores=HeldOutScores((2.0, 2.0), (0.3, 0.9), scores),
+        held_out_scores=HeldOutProbabilities((2.0, 2.0), (0.3, 0.9), scores),
     )
     if scores == (0.1, 0.2):
         _check_thresholds_and_class_weights(description)

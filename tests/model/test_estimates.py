@@ -13,22 +13,22 @@ from cirm.model.abstention import _estimate_shift_of_error_log_odds
 from cirm.model.comparison import _compare_calibration_errors, adjust_p_values_by_holm
 from cirm.model.conformal import (
     LEVELS,
-    _estimate_quantile,
-    _find_random_effects_threshold,
+    _estimate_quantile_of_scores,
+    _find_threshold_by_random_effects,
     collect_nonconformity_scores,
 )
 from cirm.model.estimates import (
     SPREADS,
     USUAL_SPREAD,
-    Estimate,
-    _compute_gamma_tail_probability,
+    ScoreEstimate,
+    _compute_tail_by_gamma_approximation,
     build_calibration_gap_estimate,
     collect_score_statistics,
-    combine_estimates,
     compute_hanley_mcneil_variance,
     compute_interval_half_width,
+    predict_score_of_new_environment,
 )
-from cirm.model.facts import Nonconformity
+from cirm.model.facts import NonconformitySummary
 from cirm.model.new_place import SPREADS as PLACE_SPREADS
 from cirm.model.new_place import USUAL_SPREAD as PLACE_SPREAD
 from cirm.model.new_place import predict_quantity_at_new_place
@@ -57,7 +57,9 @@ def average_over_spreads(values, variances, spreads, log_prior):
 
 def test_spreads_have_a_half_cauchy_prior_whatever_their_grid():
     values, variances = [0.70, 0.78, 0.90], [4e-4, 1e-4, 2e-4]
-    found = combine_estimates(list(map(Estimate, values, variances)))
+    found = predict_score_of_new_environment(
+        list(map(ScoreEstimate, values, variances))
+    )
     scale = USUAL_SPREAD * math.sqrt(2e-4)
     spreads = np.linspace(0, 1.0, 400_001)  # beyond that the density is negligible
     assert scale * SPREADS[-1] < 1
@@ -69,19 +71,22 @@ def test_spreads_have_a_half_cauchy_prior_whatever_their_grid():
 
 def test_third_cumulants_add_up_with_cubes_of_the_weights_of_a_mean():
     variances, thirds = np.array([4e-4, 1e-4, 2e-4]), np.array([3e-6, 1e-6, 2e-6])
-    found = combine_estimates(
-        [Estimate(0.5, v, third) for v, third in zip(variances, thirds, strict=True)]
+    found = predict_score_of_new_environment(
+        [
+            ScoreEstimate(0.5, v, third)
+            for v, third in zip(variances, thirds, strict=True)
+        ]
     )
     weights = (1 / variances) / (1 / variances).sum()
     assert found.third == pytest.approx(weights**3 @ thirds, rel=1e-9, abs=0)
 
 
 def test_places_that_agree_still_have_the_least_spread_and_a_single_one_none():
-    exact = Estimate(0.8, 1e-12)
+    exact = ScoreEstimate(0.8, 1e-12)
     # Of the mean of two places and of a third one, by the same spread.
-    found = combine_estimates([exact, exact], least=0.01)
+    found = predict_score_of_new_environment([exact, exact], least=0.01)
     assert found.variance == pytest.approx(0.01**2 * (1 / 2 + 1), rel=1e-3)
-    assert combine_estimates([exact], least=0.01) == exact
+    assert predict_score_of_new_environment([exact], least=0.01) == exact
 
 
 def test_spreads_of_a_new_place_have_a_half_normal_prior_whatever_their_grid():
@@ -133,7 +138,7 @@ def test_a_ranking_needs_two_classes_and_rows_of_both():
 def test_skewed_tails_are_those_of_the_pearson_distribution(skewness):
     for z in (-2.5, -1.0, 0.0, 1.0, 3.0):
         expected = scipy.stats.pearson3.sf(z, skewness)
-        found = _compute_gamma_tail_probability(z, skewness)
+        found = _compute_tail_by_gamma_approximation(z, skewness)
         assert found == pytest.approx(expected, abs=1e-12)
 
 
@@ -154,7 +159,7 @@ def test_a_certain_calibration_error_leaves_the_interval_of_the_other():
     certain = {"value": 0.04, "variance": 0.0, "slope": 0.0}
     certain |= {"third": 0.0, "third_slope": 0.0}
     vague = {**certain, "value": 0.01, "variance": 4e-6}
-    half = compute_interval_half_width(Estimate(0.01, 4e-6))
+    half = compute_interval_half_width(ScoreEstimate(0.01, 4e-6))
     ends = [100 * math.sqrt(0.01 - half), 100 * math.sqrt(0.01 + half)]
     found = _compare_calibration_errors(certain, [vague])
     assert (found.low, found.high) == pytest.approx((20 - ends[1], 20 - ends[0]))
@@ -170,7 +175,7 @@ def test_a_larger_p_value_is_never_adjusted_to_a_smaller_one():
 
 def test_the_error_of_a_quantile_is_that_of_order_statistics():
     # Of uniform scores, the quantile of a level varies by level * (1 - level) / rows.
-    centre, variance = _estimate_quantile(300, LEVELS, 0.8)
+    centre, variance = _estimate_quantile_of_scores(300, LEVELS, 0.8)
     assert centre == pytest.approx(0.8 * (1 + 1 / 300))
     assert variance == pytest.approx(0.8 * 0.2 / 300, rel=1e-6)
 
@@ -178,12 +183,14 @@ def test_the_error_of_a_quantile_is_that_of_order_statistics():
 def test_a_place_of_a_few_rows_hardly_changes_a_threshold():
     usual = [(200, LEVELS - 0.9)] * 3
     with_other = [*usual, (10, 20 * (LEVELS - 0.9))]
-    found = _find_random_effects_threshold(with_other, 0.9)
-    assert found == pytest.approx(_find_random_effects_threshold(usual, 0.9), abs=0.005)
+    found = _find_threshold_by_random_effects(with_other, 0.9)
+    assert found == pytest.approx(
+        _find_threshold_by_random_effects(usual, 0.9), abs=0.005
+    )
 
 
 def test_intervals_shrink_as_much_as_an_adaptation_shrinks_residuals():
-    scores = Nonconformity({"": 100}, {"": tuple(np.log(LEVELS).tolist())})
+    scores = NonconformitySummary({"": 100}, {"": tuple(np.log(LEVELS).tolist())})
     entry = SimpleNamespace(
         metrics_before={"rmse": 1.0}, nonconformity=scores, nonconformity_adapted=None
     )

@@ -8,12 +8,15 @@ import torch
 
 from cirm import evaluate, fit, predict
 from cirm.data.columns import ColumnEncoding, TableEncoding
-from cirm.data.rows import split_off_held_out_rows
+from cirm.data.rows import split_held_out_rows
 from cirm.memory import list_state_tensors
 from cirm.model import explain
 from cirm.model.evaluate import compute_reliability_bins
-from cirm.model.explain import compute_column_importance, find_importance_drops
-from cirm.model.metrics import Predictions
+from cirm.model.explain import (
+    compute_column_importance,
+    find_columns_that_lost_importance,
+)
+from cirm.model.metrics import PredictionsWithDeviation
 from cirm.randomness import Randomness
 
 FEW = {"hidden": (4,), "epochs": 3, "rate": 0.05}
@@ -21,7 +24,7 @@ FEW = {"hidden": (4,), "epochs": 3, "rate": 0.05}
 
 def split(rows, fraction=0.1, name="table"):
     source = Randomness((0,)).at("stage", 0).at(name)
-    return split_off_held_out_rows(torch.arange(rows), fraction, source)
+    return split_held_out_rows(torch.arange(rows), fraction, source)
 
 
 @pytest.mark.parametrize(
@@ -93,9 +96,9 @@ def test_importance_is_the_mean_change_of_the_probability(clinic, monkeypatch):
 
     def predict_first(model, inputs):
         mean = torch.stack([1 - inputs[:, 0], inputs[:, 0]], 1)
-        return Predictions(mean, torch.zeros_like(mean))
+        return PredictionsWithDeviation(mean, torch.zeros_like(mean))
 
-    monkeypatch.setattr(explain, "predict_inputs_at_once", predict_first)
+    monkeypatch.setattr(explain, "predict_inputs_in_one_batch", predict_first)
     found = compute_column_importance(model, torch.zeros(1000, 2))
     assert found["flag"] == pytest.approx(0.5, abs=0.05)  # half of the draws are 1
     assert found["unused"] == 0
@@ -105,12 +108,12 @@ def test_importance_is_the_mean_change_of_the_probability(clinic, monkeypatch):
 def test_a_drop_of_importance_is_to_half_the_share_or_less():
     first = {"a": 6.0, "b": 3.0, "c": 0.6, "d": 0.4}
     last = {"a": 2.9, "b": 1.6, "c": 0.3, "d": 0.0, "e": 5.2}
-    assert find_importance_drops(first, last) == {
+    assert find_columns_that_lost_importance(first, last) == {
         "a": pytest.approx({"first": 60.0, "last": 29.0}),
         "c": pytest.approx({"first": 6.0, "last": 3.0}),
     }
-    assert find_importance_drops(first, first) == {}
-    gone = find_importance_drops({"a": 1.0, "b": 1.0}, {"b": 1.0})
+    assert find_columns_that_lost_importance(first, first) == {}
+    gone = find_columns_that_lost_importance({"a": 1.0, "b": 1.0}, {"b": 1.0})
     assert gone == {"a": {"first": 50.0, "last": 0.0}}
 
 

@@ -20,7 +20,7 @@ from cirm.learners import LEARNERS, get_learner_class
 from cirm.memory import list_state_tensors
 from cirm.model.container import FORMAT, VERSION
 from cirm.model.file import encode_model_file
-from cirm.model.signature import add_digest_and_signature
+from cirm.model.signature import add_digest_and_signature_to_file
 
 RELEASED = Path(__file__).parent / "files"
 SPECIAL = {
@@ -184,7 +184,7 @@ def reseal(path, change, tensors=None, bind=True):
     if bind:
         digest = hashlib.sha256(metadata["model"].encode()).digest()
         parts["description"] = torch.tensor([list(digest)], dtype=torch.uint8)
-    path.write_bytes(add_digest_and_signature(dump_tensors(parts, metadata)))
+    path.write_bytes(add_digest_and_signature_to_file(dump_tensors(parts, metadata)))
 
 
 @pytest.mark.parametrize(

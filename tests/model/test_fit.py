@@ -260,7 +260,7 @@ def test_columns_of_ids_are_kept_and_not_used(clinic, quick):
     frame["ward"] = np.arange(200) % 7
     model = fit(frame, "outcome", ids=["ward"], settings=quick)
     told = {c["name"]: c["treatment"] for c in describe_model(model)["columns"]}
-    assert told["ward"] == "identifier, copied to the predictions"
+    assert told["ward"] == "identifier: no input, but copied to the predictions"
     for name in ("case_id", "number"):
         assert told[name] == (
             f"ignored: looks like an identifier (`cirm fit --category {name}` keeps it)"
@@ -402,7 +402,7 @@ def test_evaluation_groups_and_compares_with_what_was_to_be_expected(files, quic
         group = told["groups"]["scanner"][value]
         assert group["accuracy"] == pytest.approx(100 * own.mean())
     assert [e["environment"] for e in told["expected"]["on_arrival"]] == ["clinic-b"]
-    assert "on arrival at clinic-b" in told["verdict"]
+    assert "at clinic-b before the model was trained on it" in told["verdict"]
     scores = [one["score"] for one in told["comparisons"]]
     assert scores[0] == "accuracy"
     assert {"probability", "calibration_error", "roc_auc"} <= set(scores)

@@ -16,9 +16,12 @@ from cirm.model.class_metrics import (
     compute_class_metrics,
     describe_confusion_matrix,
 )
-from cirm.model.evaluate import compute_reliability_bins, compute_standard_error
+from cirm.model.evaluate import (
+    compute_reliability_bins,
+    compute_standard_error_of_score,
+)
 from cirm.model.metrics import (
-    Predictions,
+    PredictionsWithDeviation,
     compute_delong_variance,
     compute_expected_calibration_error,
     compute_metrics,
@@ -36,7 +39,9 @@ def regression(history=(), scale=1.0):
 
 def predictions(mean, std=None):
     mean = torch.as_tensor(mean)
-    return Predictions(mean, torch.zeros_like(mean) if std is None else std)
+    return PredictionsWithDeviation(
+        mean, torch.zeros_like(mean) if std is None else std
+    )
 
 
 def test_regression_metrics_are_those_of_scikit_learn_in_units_of_the_target():
@@ -182,9 +187,12 @@ def test_the_standard_error_is_how_far_the_score_varies_between_samples():
     roots = samples.square().mean(1).sqrt()
     model = regression(scale=3.0)
     errors = [
-        compute_standard_error(model, sample[:, None], y) for sample in samples[:200]
+        compute_standard_error_of_score(model, sample[:, None], y)
+        for sample in samples[:200]
     ]
     assert np.mean(errors) == pytest.approx(3 * float(roots.std()), rel=0.05)
     mean = torch.tensor([[0.2, 0.8]] * 36 + [[0.8, 0.2]] * 64)
     model = SimpleNamespace(task=Task(("no", "yes")), threshold=None)
-    assert compute_standard_error(model, mean, torch.ones(100)) == pytest.approx(4.8)
+    assert compute_standard_error_of_score(
+        model, mean, torch.ones(100)
+    ) == pytest.approx(4.8)

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from cirm import fit, predict
-from cirm.data.sources import FrameSource
-from cirm.model.compute import count_available_threads, map_in_threads
-from cirm.model.predict import predict_chunks
+from cirm.data.sources import DataFrameSource
+from cirm.model.compute import apply_function_in_threads, count_available_threads
+from cirm.model.predict import predict_source_in_chunks
 
 BRIEF = {"hidden": (8,), "epochs": 1, "members": 2}
 QUICK = {"hidden": (4,), "epochs": 3}
@@ -23,18 +23,18 @@ def test_items_are_worked_on_by_several_threads_and_come_back_in_order():
         both.wait()  # passes only if another thread is at work
         return item * item
 
-    assert map_in_threads(work, range(6), 2) == [0, 1, 4, 9, 16, 25]
+    assert apply_function_in_threads(work, range(6), 2) == [0, 1, 4, 9, 16, 25]
 
 
 def test_torch_keeps_to_one_thread_meanwhile_and_has_its_own_back():
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
-        assert set(map_in_threads(lambda _: torch.get_num_threads(), range(4), 2)) == {
-            1
-        }
+        assert set(
+            apply_function_in_threads(lambda _: torch.get_num_threads(), range(4), 2)
+        ) == {1}
         with pytest.raises(ZeroDivisionError):
-            map_in_threads(lambda item: 1 / item, range(4), 2)
+            apply_function_in_threads(lambda item: 1 / item, range(4), 2)
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
@@ -61,7 +61,7 @@ def test_whoever_stops_reading_predictions_leaves_no_thread_behind(clinic, monke
     before = threading.active_count()
     # More chunks than are read ahead, so that the thread is not done by itself.
     monkeypatch.setattr("cirm.data.sources.CHUNK_ROWS", 100)
-    chunks = predict_chunks(model, FrameSource(clinic(1000, 0.9, 1)))
+    chunks = predict_source_in_chunks(model, DataFrameSource(clinic(1000, 0.9, 1)))
     assert len(next(chunks)) == 100
     assert threading.active_count() > before
     chunks.close()

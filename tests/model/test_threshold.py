@@ -7,19 +7,19 @@ import pytest
 import torch
 
 from cirm.model.threshold import (
-    HeldOutScores,
-    Threshold,
+    DecisionThreshold,
+    HeldOutProbabilities,
+    choose_classes_by_threshold,
     choose_decision_threshold,
-    decide_classes,
     describe_threshold_in_words,
     parse_threshold_rule,
-    summarise_held_out_scores,
+    summarise_held_out_probabilities,
 )
 
 # Positive rows at 0.05, 0.15, ..., 0.95 and others at 0.00, 0.05, ..., 0.95 minus 0.02.
 POSITIVES = tuple(np.round(np.arange(10) / 10 + 0.05, 3))
 OTHERS = tuple(np.round(np.maximum(np.arange(20) / 20 - 0.02, 0), 3))
-SCORES = HeldOutScores((10.0, 20.0), POSITIVES, OTHERS)
+SCORES = HeldOutProbabilities((10.0, 20.0), POSITIVES, OTHERS)
 
 
 def count(value):
@@ -48,7 +48,7 @@ def test_a_rule_chooses_the_best_threshold_that_it_allows(rule, is_allowed, best
         for value in list_values()
         if sum(count(value)) and is_allowed(*count(value))
     ]
-    assert found == Threshold(pytest.approx(best(allowed)), rule, "ill")
+    assert found == DecisionThreshold(pytest.approx(best(allowed)), rule, "ill")
 
 
 @pytest.mark.parametrize("miss", [1, 3, 20])
@@ -63,8 +63,8 @@ def test_the_threshold_of_a_cost_is_the_cheapest(miss):
 
 def test_a_number_needs_no_rows_and_a_rule_needs_ten_of_each_class():
     assert choose_decision_threshold("0.2", "ill", None).value == 0.2
-    few = HeldOutScores((9.0, 20.0), POSITIVES[:9], OTHERS)
-    many = HeldOutScores((20.0, 9.0), POSITIVES, OTHERS[:9])
+    few = HeldOutProbabilities((9.0, 20.0), POSITIVES[:9], OTHERS)
+    many = HeldOutProbabilities((20.0, 9.0), POSITIVES, OTHERS[:9])
     for scores, message in (
         (None, "rows of the class 'ill', but there are only 0"),
         (few, "rows of the class 'ill', but there are only 9"),
@@ -85,28 +85,30 @@ def test_what_is_no_threshold_is_refused(text):
 @pytest.mark.parametrize("positive", ["no", "yes"])
 def test_the_positive_class_is_predicted_from_the_threshold_on(positive):
     mean = torch.tensor([[0.9, 0.1], [0.7, 0.3], [0.2, 0.8]])
-    decided = decide_classes(mean, ("no", "yes"), Threshold(0.3, "0.3", positive))
+    decided = choose_classes_by_threshold(
+        mean, ("no", "yes"), DecisionThreshold(0.3, "0.3", positive)
+    )
     assert decided.tolist() == ([0, 0, 1] if positive == "no" else [0, 1, 1])
 
 
 def test_many_or_weighted_scores_are_kept_as_quantiles():
     values = (torch.arange(2000) + 0.5) / 2000
-    kept = summarise_held_out_scores(values, values >= 0.5)
+    kept = summarise_held_out_probabilities(values, values >= 0.5)
     assert kept.rows == (1000, 1000)
     assert len(kept.positives) == len(kept.others) == 500
     assert np.median(kept.positives) == pytest.approx(0.75, abs=0.002)
     heavy = torch.where(values < 0.75, 3.0, 1.0)
-    weighted = summarise_held_out_scores(values, values >= 0.5, heavy)
+    weighted = summarise_held_out_probabilities(values, values >= 0.5, heavy)
     assert weighted.rows[0] == pytest.approx(float(heavy[values >= 0.5].sum()))
     assert np.mean(np.array(weighted.positives) < 0.75) == pytest.approx(0.75, abs=0.01)
 
 
 def test_a_threshold_is_described_with_its_rates_only_if_there_are_held_out_rows():
-    threshold = Threshold(0.5, "0.5", "ill")
+    threshold = DecisionThreshold(0.5, "0.5", "ill")
     plain = "Predicts 'ill' if its probability is 0.5 or more (threshold 0.5)."
     assert describe_threshold_in_words(threshold, None) == plain
     assert (
-        describe_threshold_in_words(threshold, HeldOutScores((0, 3), (), (0.1,)))
+        describe_threshold_in_words(threshold, HeldOutProbabilities((0, 3), (), (0.1,)))
         == plain
     )
     found, false = count(0.5)

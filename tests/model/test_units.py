@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from cirm.data.columns import ColumnEncoding
-from cirm.model.units import detect_unit_changes
+from cirm.model.units import detect_columns_in_other_units
 
 FIRST = {"age": (60.0, 15.0), "weight": (75.0, 12.0), "height": (170.0, 9.0)}
 
@@ -39,13 +39,16 @@ def draw_quartiles(factor):
 @pytest.mark.parametrize("factor", [1.0, 10.0, 0.01, 1 / 2.54])
 def test_a_converted_column_is_found_and_no_other(has_quartiles, factor):
     columns = make_columns(has_quartiles)
-    changes = detect_unit_changes(columns, draw_quartiles(factor))
+    changes = detect_columns_in_other_units(columns, draw_quartiles(factor))
     assert [change.column for change in changes] == ([] if factor == 1 else ["height"])
 
 
 def test_files_without_quartiles_have_those_of_a_normal_distribution():
     told = [
-        [change.text for change in detect_unit_changes(columns, draw_quartiles(10.0))]
+        [
+            change.text
+            for change in detect_columns_in_other_units(columns, draw_quartiles(10.0))
+        ]
         for columns in (make_columns(True), make_columns(False))
     ]
     assert told[0] == told[1]

@@ -11,16 +11,16 @@ import torch
 
 from benchmarks.verdict_rates import measure_alarm_rate
 from cirm import evaluate, fit, update
-from cirm.data.sources import FrameSource
+from cirm.data.sources import DataFrameSource
 from cirm.environments import Task
-from cirm.model.comparison import compare_scores
+from cirm.model.comparison import compare_scores_with_past_environments
 from cirm.model.estimates import (
-    Estimate,
+    ScoreEstimate,
     collect_score_statistics,
-    combine_estimates,
     compute_difference_interval,
     compute_hanley_mcneil_variance,
     compute_p_value_of_difference,
+    predict_score_of_new_environment,
 )
 from cirm.model.metrics import compute_delong_variance
 
@@ -47,7 +47,10 @@ def count_alarms(repeats, shift, arrivals):
             for _ in range(arrivals)
         ]
         here = draw_place(rng, 1000, shift)
-        alarms += any(c.is_worse for c in compare_scores(MODEL, *here, past))
+        alarms += any(
+            c.is_worse
+            for c in compare_scores_with_past_environments(MODEL, *here, past)
+        )
     return alarms / repeats
 
 
@@ -78,10 +81,13 @@ def test_a_fallen_class_is_found_although_the_other_one_is_better():
     past = [collect_score_statistics(MODEL, *draw_place(rng, 1000, 2.0))]
     # The same ranking with a higher threshold: the accuracy hardly changes.
     probabilities, targets = draw_place(rng, 1000, 2.0, prior=0.2)
-    found = compare_scores(MODEL, probabilities, targets, past)
+    found = compare_scores_with_past_environments(MODEL, probabilities, targets, past)
     (fallen,) = [c for c in found if c.label == "yes"]
     (risen,) = [c for c in found if c.label == "no"]
-    assert fallen.is_worse and "significantly worse" in fallen.describe_result("there")
+    assert (
+        fallen.is_worse
+        and "significantly worse" in fallen.describe_score_difference("there")
+    )
     assert risen.difference < 0 and not risen.is_worse
 
 
@@ -90,7 +96,9 @@ def test_scores_on_arrival_of_older_files_lack_the_mean_probability():
     past = collect_score_statistics(MODEL, *draw_place(rng, 1000, 2.0))
     older = {name: one for name, one in past.items() if "probability" not in name}
     here = draw_place(rng, 1000, 1.2)
-    lines = [c.score for c in compare_scores(MODEL, *here, [past])]
+    lines = [
+        c.score for c in compare_scores_with_past_environments(MODEL, *here, [past])
+    ]
     assert lines == [
         "accuracy",
         "probability",
@@ -98,7 +106,7 @@ def test_scores_on_arrival_of_older_files_lack_the_mean_probability():
         "roc_auc",
         *["recall"] * 2,
     ]
-    found = compare_scores(MODEL, *here, [older])
+    found = compare_scores_with_past_environments(MODEL, *here, [older])
     assert "probability" not in [c.score for c in found] and found[0].is_worse
 
 
@@ -109,13 +117,15 @@ def test_another_base_rate_alone_is_no_fall_of_accuracy_or_ranking():
         rare, frequent = ({"positives": p, "prior": 0.1} for p in (0.1, 0.6))
         past = [collect_score_statistics(MODEL, *draw_place(rng, 2000, 2.0, **rare))]
         here = draw_place(rng, 1000, 2.0, **frequent)
-        found = compare_scores(MODEL, *here, past)
+        found = compare_scores_with_past_environments(MODEL, *here, past)
         for one in found:
             if one.score in worse:
                 worse[one.score] += one.is_worse
     # The plain accuracy falls by more than ten points.
     assert found[0].expected - found[0].value > 10
-    assert "at the class frequencies of the" in found[0].describe_result("there")
+    assert "at the class frequencies of the" in found[0].describe_score_difference(
+        "there"
+    )
     assert max(worse.values()) <= 4
 
 
@@ -151,8 +161,8 @@ def test_a_fall_on_arrival_is_noted_where_the_place_differs_and_only_there():
     rng = np.random.default_rng(0)
     settings = {"hidden": (4,), "epochs": 40, "rate": 0.05}
     first = fit(table(1500, rng), "y", learner="erm", settings=settings)
-    alike = update(first, FrameSource(table(1500, rng), "alike"))
-    other = update(first, FrameSource(table(1500, rng, flip=-1.0), "other"))
+    alike = update(first, DataFrameSource(table(1500, rng), "alike"))
+    other = update(first, DataFrameSource(table(1500, rng, flip=-1.0), "other"))
     assert not any("before the model learned" in n for n in alike.history[-1].notes)
     (note,) = [n for n in other.history[-1].notes if "before the model learned" in n]
     assert note.startswith("before the model learned from 'other': accuracy")
@@ -163,7 +173,7 @@ def test_a_fall_on_arrival_is_noted_where_the_place_differs_and_only_there():
 def test_several_arrivals_tell_how_much_places_may_differ():
     rng = np.random.default_rng(0)
     settings = {"hidden": (4,), "epochs": 20, "rate": 0.05}
-    places = [FrameSource(table(300, rng), name) for name in "abc"]
+    places = [DataFrameSource(table(300, rng), name) for name in "abc"]
     model = fit(places, "y", order="sequential", learner="erm", settings=settings)
     verdict = evaluate(model, table(300, rng))["verdict"]
     assert (
@@ -176,7 +186,7 @@ def test_without_an_arrival_held_out_rows_are_compared_and_it_is_said():
     model = fit(table(400, rng), "y", learner="erm", settings=FEW)
     told = evaluate(model, table(300, rng))["verdict"]
     assert "on held-out rows of table" in told
-    assert "The model stores no scores on arrival at a new place" in told
+    assert "The model was never scored at a place before it was trained on it" in told
 
 
 def test_few_rows_are_not_compared():
@@ -213,15 +223,19 @@ def test_delong_and_hanley_mcneil_agree_with_the_spread_of_the_area():
 
 
 def test_places_that_differ_widen_what_is_expected():
-    alike = combine_estimates([Estimate(0.8, 1e-4), Estimate(0.8, 1e-4)])
-    apart = combine_estimates([Estimate(0.75, 1e-4), Estimate(0.85, 1e-4)])
+    alike = predict_score_of_new_environment(
+        [ScoreEstimate(0.8, 1e-4), ScoreEstimate(0.8, 1e-4)]
+    )
+    apart = predict_score_of_new_environment(
+        [ScoreEstimate(0.75, 1e-4), ScoreEstimate(0.85, 1e-4)]
+    )
     assert 5e-5 < alike.variance < 1.5e-4 < apart.variance
     assert (
         alike.compute_upper_limit_of_spread()
         < 0.05
         < apart.compute_upper_limit_of_spread()
     )
-    here = Estimate(0.75, 1e-4)
+    here = ScoreEstimate(0.75, 1e-4)
     assert (
         compute_p_value_of_difference(alike, here)
         < 0.01
@@ -231,8 +245,10 @@ def test_places_that_differ_widen_what_is_expected():
 
 
 def test_an_interval_holds_what_its_probability_says():
-    combined = combine_estimates([Estimate(v, 1e-4) for v in (0.78, 0.8, 0.83)])
-    low, high = compute_difference_interval(combined, Estimate(0.0, 1e-4))
+    combined = predict_score_of_new_environment(
+        [ScoreEstimate(v, 1e-4) for v in (0.78, 0.8, 0.83)]
+    )
+    low, high = compute_difference_interval(combined, ScoreEstimate(0.0, 1e-4))
     rng = np.random.default_rng(0)
     parts = rng.choice(
         len(combined.parts), 100_000, p=[p.weight for p in combined.parts]

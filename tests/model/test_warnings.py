@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from cirm.data.columns import TableEncoding
-from cirm.data.encoded_chunks import find_missing_numbers
+from cirm.data.encoded_chunks import find_missing_numeric_cells
 from cirm.data.schema import InputEncoding, Schema
-from cirm.data.schema_inference import SchemaDraft
+from cirm.data.schema_inference import SchemaWithFirstRows
 from cirm.environments import Task
 from cirm.model.units import list_unit_conversions
 from cirm.model.warnings import (
+    find_columns_in_other_units,
     find_leaking_columns,
-    find_unit_changes,
     list_input_warnings,
     list_unusual_value_warnings,
 )
@@ -38,8 +38,8 @@ def encode(schema, frame):
 def find_changes(first, later):
     """Columns in another unit, and whether that is certain."""
     schema = make_schema(first)
-    missing = find_missing_numbers(later, schema)
-    changes = find_unit_changes(schema, encode(schema, later), missing)
+    missing = find_missing_numeric_cells(later, schema)
+    changes = find_columns_in_other_units(schema, encode(schema, later), missing)
     return {change.column: change.is_certain for change in changes}
 
 
@@ -56,7 +56,9 @@ def test_every_known_conversion_raises_a_doubt(conversion):
     )
     factor, offset, units = conversion
     later["a"] = factor * later["a"] + offset
-    changes = find_unit_changes(make_schema(first), encode(make_schema(first), later))
+    changes = find_columns_in_other_units(
+        make_schema(first), encode(make_schema(first), later)
+    )
     assert [change.column for change in changes] == ["a"]
     assert f"({units})" in changes[0].text
     quartiles = ", ".join(
@@ -101,7 +103,7 @@ def test_zeros_are_not_missing_although_the_median_is_zero():
     schema = make_schema(first)
     zeros = first.assign(a=0.0)
     for table in (later, zeros):
-        missing = find_missing_numbers(table, schema)
+        missing = find_missing_numeric_cells(table, schema)
         assert not missing.any()
         assert list_input_warnings(schema, encode(schema, table), missing) == []
 
@@ -109,7 +111,7 @@ def test_zeros_are_not_missing_although_the_median_is_zero():
 def test_only_what_is_missing_counts_as_missing(first):
     schema = make_schema(first)
     later = first.assign(a=np.nan)
-    missing = find_missing_numbers(later, schema)
+    missing = find_missing_numeric_cells(later, schema)
     assert missing.tolist() == [[True, False]] * 100
     warnings = list_unusual_value_warnings(schema, encode(schema, later), missing)
     assert warnings == [
@@ -154,7 +156,7 @@ def test_five_percent_of_new_categories_are_worth_a_warning(count, expected):
 
 def find_columns_that_leak(frame, targets, classes=("no", "yes")):
     schema = make_schema(frame, classes)
-    draft = SchemaDraft(schema, frame, torch.as_tensor(targets))
+    draft = SchemaWithFirstRows(schema, frame, torch.as_tensor(targets))
     return [text.split("'")[1] for text in find_leaking_columns(draft)]
 
 

@@ -6,9 +6,9 @@ from cirm.data.scm import SCM
 from cirm.inference import create_inference as inference
 from cirm.learners import create
 from cirm.learners.erm import ERM
-from cirm.paper import EXPERIMENTS, get_experiment
+from cirm.paper import EXPERIMENTS, get_paper_experiment
 from cirm.paper.experiment import read_published_table
-from cirm.paper.reproduction import plan_reproduction
+from cirm.paper.reproduction import plan_paper_reproduction
 
 COUNTS = {"table1": 22, "table2": 99, "table3": 8, "table4": 48, "table5": 10}
 TABLES = [name for name in EXPERIMENTS if name.startswith("table")]
@@ -65,7 +65,7 @@ def printed(node):
 @pytest.mark.parametrize("name", TABLES)
 def test_every_number_of_the_paper_is_wanted_once(name):
     wanted = [
-        w.paper for row in get_experiment(name).rows for w in row.cells if w.paper
+        w.paper for row in get_paper_experiment(name).rows for w in row.cells if w.paper
     ]
     assert len(wanted) == COUNTS[name]
     assert sorted(map(tuple, wanted)) == sorted(printed(read_published_table(name)))
@@ -73,7 +73,7 @@ def test_every_number_of_the_paper_is_wanted_once(name):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_wanted_number_has_one_place_in_the_layout(name):
-    one = get_experiment(name)
+    one = get_paper_experiment(name)
     places = [p for layout in one.layouts for line in layout.lines for p in line.places]
     wanted = [(row.name, w.learner, w.split) for row in one.rows for w in row.cells]
     assert sorted(places) == sorted(wanted)
@@ -86,7 +86,9 @@ def test_every_wanted_number_has_one_place_in_the_layout(name):
 
 @pytest.mark.parametrize("name", STATED)
 def test_table_1_has_the_settings_that_the_paper_states(name):
-    (trial,) = [t for t in get_experiment("table1").list_trials() if t.label == name]
+    (trial,) = [
+        t for t in get_paper_experiment("table1").list_trials() if t.label == name
+    ]
     (job,) = trial.plan_jobs(range(1))
     environment = Colored(examples=4).draw_problem((0,)).train[0]
     learner = create(job.learner, environment, job.settings, job.preset)
@@ -100,20 +102,20 @@ def test_table_1_has_the_settings_that_the_paper_states(name):
 
 
 def test_rows_of_table_2_keep_their_own_numbers_but_share_what_is_run():
-    rows = {row.name: row for row in get_experiment("table2").rows}
+    rows = {row.name: row for row in get_paper_experiment("table2").rows}
     same = [rows[name] for name in ("n=2", "d=mnist", "c=b01")]
     assert len({tuple(t.identity for t in row.trials) for row in same}) == 1
     erm = [next(w.paper.mean for w in r.cells if w.learner == "erm") for r in same]
     assert erm == [12.7, 12.7, 14.9]
     # Seven sets of 14 trials, but ERM on gray is the same for both colour schemes.
-    assert len(get_experiment("table2").list_trials()) == 7 * 14 - 1
-    shared = {t.identity for t in get_experiment("table1").list_trials()}
-    assert shared <= {t.identity for t in get_experiment("table2").list_trials()}
+    assert len(get_paper_experiment("table2").list_trials()) == 7 * 14 - 1
+    shared = {t.identity for t in get_paper_experiment("table1").list_trials()}
+    assert shared <= {t.identity for t in get_paper_experiment("table2").list_trials()}
 
 
 def test_each_row_of_tables_1_and_2_has_the_references_a_reader_needs():
     for name in ("table1", "table2"):
-        for row in get_experiment(name).rows:
+        for row in get_paper_experiment(name).rows:
             wanted = {w.learner for w in row.cells if w.split == "test"}
             assert {"erm on gray", "chance"} <= wanted
             kept = {t.label: t.order for t in row.trials if "kept" in t.label}
@@ -124,7 +126,7 @@ def test_each_row_of_tables_1_and_2_has_the_references_a_reader_needs():
 
 
 def test_methods_see_all_data_at_once_and_only_one_is_told_the_groups():
-    for row in get_experiment("groups").rows:
+    for row in get_paper_experiment("groups").rows:
         orders = {t.label: t.order for t in row.trials}
         assert orders.pop("steady") == "sequential" and {*orders.values()} == {"joint"}
         told = [t.label for t in row.trials if Colored(**t.data).groups]
@@ -134,7 +136,7 @@ def test_methods_see_all_data_at_once_and_only_one_is_told_the_groups():
 
 
 def test_the_rows_of_label_noise_differ_in_it_alone():
-    rows = get_experiment("label-noise").rows
+    rows = get_paper_experiment("label-noise").rows
     noises = [{t.data["label_flip"] for t in row.trials} for row in rows]
     assert noises == [{n / 20} for n in range(8)]
     rest = {
@@ -146,7 +148,7 @@ def test_the_rows_of_label_noise_differ_in_it_alone():
 
 def test_table_4_has_one_environment_and_table_3_two_with_the_last_images_for_test():
     for name, count in (("table3", 2), ("table4", 1)):
-        for trial in get_experiment(name).list_trials():
+        for trial in get_paper_experiment(name).list_trials():
             data = Colored(**trial.data)
             assert len(data.list_flip_probabilities()) == count
             assert data.list_flip_probabilities()[-1] == 0.1
@@ -154,11 +156,11 @@ def test_table_4_has_one_environment_and_table_3_two_with_the_last_images_for_te
 
 
 def test_readings_hold_table_1s_own_and_others_that_all_differ():
-    for row in get_experiment("readings").rows:
+    for row in get_paper_experiment("readings").rows:
         jobs = {trial.label: trial.plan_jobs(range(1))[0] for trial in row.trials}
         assert jobs[row.name].key in {
             trial.plan_jobs(range(1))[0].key
-            for trial in get_experiment("table1").list_trials()
+            for trial in get_paper_experiment("table1").list_trials()
         }
         ways = [
             (tuple(job.settings.items()), str(job.data), job.order)
@@ -168,8 +170,8 @@ def test_readings_hold_table_1s_own_and_others_that_all_differ():
 
 
 def test_readings_of_table_2_differ_from_it_and_are_beside_its_numbers():
-    table = {row.name: row for row in get_experiment("table2").rows}
-    for row in get_experiment("readings-table2").rows:
+    table = {row.name: row for row in get_paper_experiment("table2").rows}
+    for row in get_paper_experiment("readings-table2").rows:
         own = table[row.name]
         jobs = {
             (str(job.settings), str(job.data), job.order)
@@ -185,8 +187,8 @@ def test_readings_of_table_2_differ_from_it_and_are_beside_its_numbers():
 
 
 def test_parts_have_the_learners_and_numbers_of_table_2_on_other_images():
-    table = {row.name: row for row in get_experiment("table2").rows}
-    for row in get_experiment("parts").rows:
+    table = {row.name: row for row in get_paper_experiment("table2").rows}
+    for row in get_paper_experiment("parts").rows:
         own = table[row.name.removesuffix(", a part")]
         assert row.cells == own.cells
         for mine, whole in zip(row.trials, own.trials, strict=True):
@@ -195,11 +197,13 @@ def test_parts_have_the_learners_and_numbers_of_table_2_on_other_images():
 
 
 def test_readings_of_inference_change_the_tables_settings_each_in_its_own_way():
-    rows = get_experiment("readings-inferred").rows
+    rows = get_paper_experiment("readings-inferred").rows
     assert [row.name[:9] for row in rows[:3]] == ["two given", "one split", "two poole"]
     for row in rows:
         table = "table4" if row.name.startswith("one") else "table3"
-        printed = {trial.label: trial for trial in get_experiment(table).list_trials()}
+        printed = {
+            trial.label: trial for trial in get_paper_experiment(table).list_trials()
+        }
         jobs = [trial.plan_jobs(range(1))[0] for trial in row.trials]
         ways = {(job.learner, str(job.settings), str(job.inference)) for job in jobs}
         assert len(ways) == len(jobs)
@@ -226,7 +230,9 @@ def test_every_trial_can_be_run(trial):
 
 
 def test_a_job_is_another_when_a_preset_changes(monkeypatch):
-    trial = next(t for t in get_experiment("table1").list_trials() if t.label == "erm")
+    trial = next(
+        t for t in get_paper_experiment("table1").list_trials() if t.label == "erm"
+    )
     before = [job.key for job in trial.plan_jobs(range(2))]
     assert len(set(before)) == 2
     assert [job.key for job in trial.plan_jobs(range(2))] == before
@@ -237,13 +243,13 @@ def test_a_job_is_another_when_a_preset_changes(monkeypatch):
 def test_seeds_of_the_causal_model_share_a_job_and_those_of_images_do_not():
     for name, learner, sizes in (("table1", "erm", [1] * 7), ("table5", "erm", [5, 2])):
         trial = next(
-            t for t in get_experiment(name).list_trials() if t.label == learner
+            t for t in get_paper_experiment(name).list_trials() if t.label == learner
         )
         assert [len(job.seeds) for job in trial.plan_jobs(range(7))] == sizes
 
 
 def test_irm_chooses_its_penalty_where_it_is_not_trained_and_inference_pools_all():
-    for row in get_experiment("table5").rows:
+    for row in get_paper_experiment("table5").rows:
         trials = {trial.label: trial for trial in row.trials}
         (job,) = trials["irmv1"].plan_jobs(range(5))
         assert (job.setting, job.held) == ("penalty", 1)
@@ -258,7 +264,7 @@ def test_irm_chooses_its_penalty_where_it_is_not_trained_and_inference_pools_all
 
 
 def test_a_learner_stands_for_its_trials_with_and_without_inference():
-    labels = {t.label for t in get_experiment("table3").list_trials(["irmv1"])}
+    labels = {t.label for t in get_paper_experiment("table3").list_trials(["irmv1"])}
     assert labels == {"irmv1", "irmv1 after eiil"}
 
 
@@ -266,15 +272,15 @@ def test_unknown_experiments_and_learners_are_refused():
     with pytest.raises(
         ValueError, match=r"no experiment 'table6'\. Choose one of table1, table2"
     ):
-        get_experiment("table6")
+        get_paper_experiment("table6")
     with pytest.raises(
         ValueError, match=r"table3 has no learner 'gem'\. Choose one of irmv1; c-virmv1"
     ):
-        get_experiment("table3").list_trials(["gem"])
+        get_paper_experiment("table3").list_trials(["gem"])
 
 
 def test_the_jobs_of_a_plan_come_seed_by_seed():
-    jobs = plan_reproduction(get_experiment("table5"), 6).all_jobs
+    jobs = plan_paper_reproduction(get_paper_experiment("table5"), 6).all_jobs
     firsts = [job.seeds[0] for job in jobs]
     assert firsts == sorted(firsts) and set(firsts) >= {0, 5}
     assert len({job.label for job in jobs[:7]}) == 7

@@ -4,15 +4,18 @@ import statistics
 
 import pytest
 
-from cirm.paper import get_experiment
+from cirm.paper import get_paper_experiment
 from cirm.paper.experiment import read_published_table
 from cirm.paper.pooling import (
     pool_means_and_deviations,
-    pool_published_row_scores,
-    pool_row_scores,
+    pool_published_scores_by_learner,
+    pool_test_scores_by_learner,
 )
-from cirm.paper.reproduction import combine_summaries, plan_reproduction
-from cirm.paper.verdicts import summarise_verdicts
+from cirm.paper.reproduction import (
+    combine_experiment_summaries,
+    plan_paper_reproduction,
+)
+from cirm.paper.verdicts import summarise_verdicts_of_experiment
 from cirm.report.paper_page import ExperimentReport, count_paper_verdicts
 
 FIRST, SECOND = [14.0, 15.5, 16.0], [9.0, 9.5, 10.5, 11.0]
@@ -39,7 +42,7 @@ def test_rows_are_pooled_for_learners_that_all_of_them_have():
         {"erm": summary_of(FIRST), "gem": summary_of(FIRST)},
         {"erm": summary_of(SECOND)},
     ]
-    pooled = pool_row_scores(rows)
+    pooled = pool_test_scores_by_learner(rows)
     assert list(pooled) == ["erm"]
     both = FIRST + SECOND
     assert pooled["erm"]["test"] == pytest.approx(summary_of(both)["test"])
@@ -51,7 +54,7 @@ def test_rows_are_pooled_for_learners_that_all_of_them_have():
 )
 def test_the_spreads_of_reference_methods_in_table_1_are_pooled_ones(learner):
     printed = read_published_table("table1")["test"][learner]
-    assert pool_published_row_scores(learner).std == pytest.approx(
+    assert pool_published_scores_by_learner(learner).std == pytest.approx(
         printed["std"], abs=0.07
     )
 
@@ -59,13 +62,14 @@ def test_the_spreads_of_reference_methods_in_table_1_are_pooled_ones(learner):
 def test_the_spreads_of_proposed_methods_in_table_1_are_not():
     for learner in ("c-bvirm", "c-virmg", "c-virmv1"):
         printed = read_published_table("table1")["test"][learner]
-        assert abs(pool_published_row_scores(learner).std - printed["std"]) > 1
+        assert abs(pool_published_scores_by_learner(learner).std - printed["std"]) > 1
 
 
 def test_both_colourings_share_the_runs_of_table_2():
-    rows = {row.name: row for row in get_experiment("colourings").rows}
+    rows = {row.name: row for row in get_paper_experiment("colourings").rows}
     keys = [
-        {job.key for jobs in plan_reproduction(get_experiment(n), 5).jobs.values()
+        {job.key
+         for jobs in plan_paper_reproduction(get_paper_experiment(n), 5).jobs.values()
          for job in jobs}
         for n in ("colourings", "table2")
     ]  # fmt: skip
@@ -88,10 +92,12 @@ def test_numbers_that_repeat_a_table_are_not_counted_again():
         for name, verdict in (("table1", "match"), ("parts", "differs"))
     }  # fmt: skip
     parts = [
-        ExperimentReport(summarise_verdicts(get_experiment(n), c, "", ()), ())
+        ExperimentReport(
+            summarise_verdicts_of_experiment(get_paper_experiment(n), c, "", ()), ()
+        )
         for n, c in cells.items()
     ]
     counts = {"match": 1, "better": 0, "differs": 0, "no-data": 0}
-    assert combine_summaries(parts)["verdicts"] == counts
+    assert combine_experiment_summaries(parts)["verdicts"] == counts
     assert count_paper_verdicts(parts) == counts
     assert count_paper_verdicts(parts[1:])["differs"] == 1

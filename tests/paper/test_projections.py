@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from scipy.special import rel_entr
 
 from cirm.paper.projections import (
-    apply_projections_in_turn,
+    apply_projections_in_sequence,
     compute_geometric_mean_distribution,
     project_onto_given_means,
     project_onto_support,
@@ -116,12 +116,14 @@ def test_projections_in_turn_end_in_the_intersection(masses, families):
         return
     q = distribution(masses)
     steps = [partial(project_onto_support, support=torch.tensor(f)) for f in families]
-    found = apply_projections_in_turn(q, steps)
+    found = apply_projections_in_sequence(q, steps)
     assert len(found) == len(families) + 1
     for index, p in enumerate(found[1:], 1):
         assert not p[~torch.tensor(families[:index]).all(0)].any()
     torch.testing.assert_close(found[-1], project_onto_support(q, common))
-    torch.testing.assert_close(found[-1], apply_projections_in_turn(q, steps[::-1])[-1])
+    torch.testing.assert_close(
+        found[-1], apply_projections_in_sequence(q, steps[::-1])[-1]
+    )
 
 
 def test_a_projection_onto_means_keeps_what_an_earlier_one_has_ruled_out():
@@ -129,7 +131,7 @@ def test_a_projection_onto_means_keeps_what_an_earlier_one_has_ruled_out():
     support = torch.tensor([True, False, True, True, False, True])
     statistics = torch.arange(N, dtype=torch.float64)[None]
     means = torch.tensor([2.5], dtype=torch.float64)
-    found = apply_projections_in_turn(
+    found = apply_projections_in_sequence(
         q,
         [
             lambda p: project_onto_support(p, support),

@@ -2,10 +2,10 @@
 
 import pytest
 
-from cirm.paper import get_experiment
+from cirm.paper import get_paper_experiment
 from cirm.paper.reproduction import (
-    explain_missing_data,
-    plan_reproduction,
+    explain_why_trial_data_are_missing,
+    plan_paper_reproduction,
     summarise_experiment,
 )
 from cirm.runs.archive import add_finished_jobs_to_archive
@@ -23,12 +23,12 @@ CELLS = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "row", "label", "split", "seeds"), CELLS)
 def test_a_cell_is_within_its_band_or_better(tmp_path, name, row, label, split, seeds):
-    whole = get_experiment(name)
+    whole = get_paper_experiment(name)
     (one,) = (r for r in whole.rows if r.name == row)
     (trial,) = (t for t in one.trials if t.label == label)
-    if explain_missing_data(trial):
-        pytest.skip(explain_missing_data(trial))
-    jobs = plan_reproduction(whole, seeds, [trial.key]).jobs[trial.identity]
+    if explain_why_trial_data_are_missing(trial):
+        pytest.skip(explain_why_trial_data_are_missing(trial))
+    jobs = plan_paper_reproduction(whole, seeds, [trial.key]).jobs[trial.identity]
     assert run_jobs_locally(jobs, tmp_path, 1) == {}
     part = summarise_experiment(
         whole, add_finished_jobs_to_archive(jobs, tmp_path, "here"), seeds, {}

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from cirm.paper.admm_rate import measure_admm_rates, run_stochastic_admm
+from cirm.paper.admm_rate import measure_admm_convergence_rates, run_stochastic_admm
 from cirm.paper.environment_count import (
     BOUND,
     DIMENSION,
@@ -117,7 +117,7 @@ def test_stochastic_admm_keeps_to_the_orders_of_the_theorem():
 
 @pytest.mark.integration
 def test_the_curves_stay_below_their_bounds_in_the_second_half():
-    for curve in measure_admm_rates():
+    for curve in measure_admm_convergence_rates():
         half = len(curve.steps) // 2
         gaps, bounds = np.array(curve.gaps[half:]), np.array(curve.bounds[half:])
         assert (gaps <= bounds * (1 + 1e-9)).all()

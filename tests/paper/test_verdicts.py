@@ -2,12 +2,12 @@ import math
 
 import pytest
 
-from cirm.paper import EXPERIMENTS, get_experiment
+from cirm.paper import EXPERIMENTS, get_paper_experiment
 from cirm.paper.verdicts import (
-    check_claims,
+    check_claims_of_paper,
     compare_cells_with_paper,
     compare_with_published_value,
-    summarise_verdicts,
+    summarise_verdicts_of_experiment,
 )
 
 TABLES = [name for name in EXPERIMENTS if name.startswith("table")]
@@ -16,7 +16,7 @@ TABLES = [name for name in EXPERIMENTS if name.startswith("table")]
 def as_printed(name, shift=0.0):
     """What would be measured if our means were the paper's, moved by a shift."""
     measured = {}
-    for row in get_experiment(name).rows:
+    for row in get_paper_experiment(name).rows:
         for wanted in row.cells:
             if wanted.paper:
                 entry = measured.setdefault(row.name, {}).setdefault(
@@ -28,7 +28,9 @@ def as_printed(name, shift=0.0):
 
 
 def cells(name, shift=0.0):
-    return compare_cells_with_paper(get_experiment(name), as_printed(name, shift), {})
+    return compare_cells_with_paper(
+        get_paper_experiment(name), as_printed(name, shift), {}
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,9 @@ def test_a_smaller_error_is_better_and_its_band_is_its_own(mean, expected):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_the_papers_own_numbers_match_all(name):
-    made = summarise_verdicts(get_experiment(name), cells(name), "cirm", ["abc"])
+    made = summarise_verdicts_of_experiment(
+        get_paper_experiment(name), cells(name), "cirm", ["abc"]
+    )
     counts = made["verdicts"]
     assert counts["match"] == sum(counts.values()) > 0
 
@@ -105,7 +109,7 @@ def test_chance_is_known_and_needs_no_run():
 
 def test_what_was_asked_for_and_is_missing_has_no_data_and_a_reason():
     notes = {("mnist", "vcl"): "failed: lost"}
-    found = compare_cells_with_paper(get_experiment("table1"), {}, notes)
+    found = compare_cells_with_paper(get_paper_experiment("table1"), {}, notes)
     missing = [c for c in found if c["learner"] != "chance"]
     assert [(c["learner"], c["verdict"], c["note"]) for c in missing] == [
         ("vcl", "no-data", "failed: lost")
@@ -115,7 +119,7 @@ def test_what_was_asked_for_and_is_missing_has_no_data_and_a_reason():
 def test_a_number_that_is_not_finite_is_no_data():
     measured = as_printed("table1")
     measured["mnist"]["erm"]["test"] = {"mean": None, "std": None, "seeds": 3}
-    found = compare_cells_with_paper(get_experiment("table1"), measured, {})
+    found = compare_cells_with_paper(get_paper_experiment("table1"), measured, {})
     (cell,) = (c for c in found if (c["learner"], c["split"]) == ("erm", "test"))
     assert (cell["verdict"], cell["note"]) == (
         "no-data",
@@ -135,7 +139,7 @@ def test_a_number_that_is_not_finite_is_no_data():
     ],
 )
 def test_claims_on_the_papers_own_numbers(name, expected):
-    made = check_claims(cells(name))
+    made = check_claims_of_paper(cells(name))
     assert [claim["holds"] for claim in made] == expected
     assert [claim["in_paper"] for claim in made] == expected
     assert all(bool(c["figures"]) == (c["holds"] is not None) for c in made)
@@ -159,7 +163,7 @@ def changed(name, place, value):
     ],
 )
 def test_one_number_can_break_a_claim(name, place, value, claim):
-    assert check_claims(changed(name, place, value))[claim]["holds"] is False
+    assert check_claims_of_paper(changed(name, place, value))[claim]["holds"] is False
 
 
 @pytest.mark.parametrize(("fall", "holds"), [(1.9, True), (2.1, False)])
@@ -170,25 +174,30 @@ def test_accuracy_may_fall_by_two_points_between_sizes(fall, holds):
         for c in cells("table4")
         if (c["row"], c["learner"], c["split"]) == ("10000 eiil", *place[1:])
     )
-    assert check_claims(changed("table4", place, before - fall))[2]["holds"] is holds
+    assert (
+        check_claims_of_paper(changed("table4", place, before - fall))[2]["holds"]
+        is holds
+    )
 
 
 def test_rows_that_the_paper_does_not_have_count_for_no_claim():
     ours = [
         {**c, "row": "beyond", "mean": 40.0, "paper": None} for c in cells("table1")
     ]
-    assert check_claims([*cells("table1"), *ours]) == check_claims(cells("table1"))
+    assert check_claims_of_paper([*cells("table1"), *ours]) == check_claims_of_paper(
+        cells("table1")
+    )
 
 
 def test_references_beside_the_papers_learners_count_for_no_claim():
     found = cells("table4")
     erm = {**found[0], "learner": "erm", "split": "test", "mean": 90.0, "paper": None}
-    assert check_claims([*found, erm]) == check_claims(found)
+    assert check_claims_of_paper([*found, erm]) == check_claims_of_paper(found)
 
 
 def test_rows_of_which_nothing_was_measured_are_named():
     some = [{**c, "mean": None} if c["row"] == "n=6" else c for c in cells("table2")]
-    first, second, *others = check_claims(some)
+    first, second, *others = check_claims_of_paper(some)
     assert first["holds"] is True
     assert first["figures"][-1] == second["figures"][-1] == "not measured: n=6"
     assert not any(c["figures"] for c in others)
@@ -196,7 +205,7 @@ def test_rows_of_which_nothing_was_measured_are_named():
 
 def test_a_claim_is_not_known_while_a_learner_is_missing():
     some = [c for c in cells("table1") if c["learner"] != "vclc"]
-    assert [c["holds"] for c in check_claims(some)] == [None, None, None, None]
+    assert [c["holds"] for c in check_claims_of_paper(some)] == [None, None, None, None]
     low = [c for c in some if c["learner"] != "c-virmg"]
     low += [{**c, "mean": math.pi} for c in some if c["learner"] == "c-virmg"]
-    assert check_claims(low)[1]["holds"] is False
+    assert check_claims_of_paper(low)[1]["holds"] is False

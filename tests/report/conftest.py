@@ -3,7 +3,7 @@ import zlib
 
 import pytest
 
-from cirm.records import Curve, Run, Score
+from cirm.records import RunRecord, ScoreRecord, TrainingCurveRecord
 
 LEARNERS = {
     "erm": (86.4, 12.7),
@@ -26,15 +26,15 @@ def scores(learner, train, test, seed, stage):
     """What one seed is scored on after a stage: 2 environments, a test, a sweep."""
     shift = (seed - 1) * 1.5
     for name, value in (("early", train - 1), ("late", train + 1)):
-        yield Score(
+        yield ScoreRecord(
             learner, "sequential", seed, stage, name, "train", "accuracy", value + shift
         )
-    yield Score(
+    yield ScoreRecord(
         learner, "sequential", seed, stage, "far", "test", "accuracy", test + shift
     )
     for n in range(11):
         value = train + (test - train) * n / 10 + shift
-        yield Score(
+        yield ScoreRecord(
             learner,
             "sequential",
             seed,
@@ -57,14 +57,14 @@ def records():
             for stage in range(2):
                 rows += scores(learner, train, test, seed, stage)
                 rows += [
-                    Curve(
+                    TrainingCurveRecord(
                         learner, "sequential", seed, stage, step, "loss", 1 / (1 + step)
                     )
                     for step in range(0, 300, 20)
                 ]
         kept = memory if learner in ("gem", "mer") else {}
         rows.append(
-            Run(
+            RunRecord(
                 learner,
                 "sequential",
                 (0, 1, 2),

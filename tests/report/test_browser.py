@@ -2,8 +2,8 @@
 
 import pytest
 
-from cirm.report import Picture, Section, build_run_page, render_page
-from cirm.report.markup import Markup
+from cirm.report import PageSection, PngPicture, build_run_page, render_html_page
+from cirm.report.markup import EscapedHtml
 from tests.browser import OUTSIDE, OVERLAPS, SIZES
 
 SCREENS = [(1100, "light"), (1100, "dark"), (390, "light"), (700, "light")]
@@ -18,7 +18,7 @@ def report(tmp_path_factory, records, png):
         "Coloured digits, one environment after another",
         "cirm run --dataset colored --learner erm",
         ["A note."],
-        [Picture(png, "Dots.")],
+        [PngPicture(png, "Dots.")],
         chance=50.0,
         axis="colour flip of the unseen environment",
         trained=(0.1, 0.2),
@@ -74,9 +74,11 @@ def test_settings_are_on_paper_too(browser, report):
 
 
 def test_a_stray_outside_address_is_refused_by_the_page_itself(browser, tmp_path):
-    stray = Markup('<img src="http://127.0.0.1:9/x.png" alt="">')
+    stray = EscapedHtml('<img src="http://127.0.0.1:9/x.png" alt="">')
     path = tmp_path / "stray.html"
-    path.write_text(render_page("T", "lead", [Section("", (stray,))]), encoding="utf-8")
+    path.write_text(
+        render_html_page("T", "lead", [PageSection("", (stray,))]), encoding="utf-8"
+    )
     browser.open(path)
     failed = browser.reported("Network.loadingFailed")
     assert [failure.get("blockedReason") for failure in failed] == ["csp"]

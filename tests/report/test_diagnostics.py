@@ -3,10 +3,10 @@ import re
 
 import pytest
 
-from cirm.records import Score
+from cirm.records import ScoreRecord
 from cirm.report import build_run_page
 from cirm.report.diagnostics import (
-    build_diagnostics_section,
+    build_learner_diagnostics_section,
     collect_diagnostics_by_learner,
     describe_examples_of_diagnostics,
     describe_runs_that_failed,
@@ -27,7 +27,7 @@ def rows(learner, constant=(0, 0), split="diagnostic", stage=1):
             "constant": float(constant[seed]),
         }
         made += [
-            Score(learner, "sequential", seed, stage, "all", split, metric, value)
+            ScoreRecord(learner, "sequential", seed, stage, "all", split, metric, value)
             for metric, value in numbers.items()
         ]
         for place, metric in (
@@ -35,14 +35,16 @@ def rows(learner, constant=(0, 0), split="diagnostic", stage=1):
             ("a: 0, reference wrong", "group score"),
         ):
             made.append(
-                Score(learner, "sequential", seed, stage, place, split, metric, 33.0)
+                ScoreRecord(
+                    learner, "sequential", seed, stage, place, split, metric, 33.0
+                )
             )
     return made
 
 
 def test_numbers_are_those_after_the_last_stage_over_seeds():
     early = [
-        Score("erm", "sequential", s, 0, "all", "diagnostic", "worst group", 0.0)
+        ScoreRecord("erm", "sequential", s, 0, "all", "diagnostic", "worst group", 0.0)
         for s in range(2)
     ]
     found = collect_diagnostics_by_learner([*early, *rows("erm")])["erm"]
@@ -83,7 +85,7 @@ def test_it_is_said_where_training_examples_had_to_serve():
 
 
 def test_a_page_without_diagnostics_has_no_such_section(records):
-    assert build_diagnostics_section(records, "accuracy") is None
+    assert build_learner_diagnostics_section(records, "accuracy") is None
     assert "Can the models be trusted?" not in build_run_page(records, "A run")
 
 

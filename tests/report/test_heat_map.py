@@ -5,7 +5,7 @@ from importlib.resources import files
 
 import pytest
 
-from cirm.report.heat_map import BAD, FULLEST, GOOD, HeatCell, plot_heat_map
+from cirm.report.heat_map import BAD, FULLEST, GOOD, HeatMapCell, plot_heat_map
 
 CSS = files("cirm.report").joinpath("figures.css").read_text("utf-8")
 THEMES = dict(zip(("light", "dark"), CSS.split("@media")[:2], strict=True))
@@ -36,10 +36,10 @@ def test_text_has_enough_contrast_on_the_fullest_cells(theme, name):
 
 
 def test_a_cell_tells_more_when_pointed_at():
-    cells = {(0, 0): HeatCell("12", "3", 1.0, "more <words>")}
+    cells = {(0, 0): HeatMapCell("12", "3", 1.0, "more <words>")}
     figure = plot_heat_map(["row"], [("", "column")], cells, label="A map")
     assert re.search(r"<path[^>]*><title>more &lt;words&gt;</title></path>", figure)
-    plain = {(0, 0): HeatCell("12", "3", -1.0)}
+    plain = {(0, 0): HeatMapCell("12", "3", -1.0)}
     figure = plot_heat_map(["row"], [("", "column")], plain, label="A map")
     assert figure.count("<title>") == 1  # of the whole
 

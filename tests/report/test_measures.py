@@ -2,7 +2,7 @@
 
 import pytest
 
-from cirm.records import Score
+from cirm.records import ScoreRecord
 from cirm.report.measures import (
     build_transfer_measures_section,
     collect_transfer_measures,
@@ -51,12 +51,12 @@ def make_records(order="sequential", metric="accuracy", seed=0, shift=0.0):
         for stage, value in enumerate(row):
             split = "train" if stage else "untrained"
             where = "erm", order, seed, max(0, stage - 1), name
-            records.append(Score(*where, split, metric, value + shift))
+            records.append(ScoreRecord(*where, split, metric, value + shift))
     for name, value in (("x", 55.0), ("y", 65.0)):
         where = "erm", order, seed, 2, name
-        records.append(Score(*where, "test", metric, value + shift))
-        records.append(Score(*where, "measures", "F1", value + shift))
-    records.append(Score("erm", order, seed, 2, "a", "measures", "F1", 99.0))
+        records.append(ScoreRecord(*where, "test", metric, value + shift))
+        records.append(ScoreRecord(*where, "measures", "F1", value + shift))
+    records.append(ScoreRecord("erm", order, seed, 2, "a", "measures", "F1", 99.0))
     return records
 
 

@@ -82,7 +82,9 @@ def test_inspect_says_first_what_the_model_relies_on(cirm, model):
     assert re.search("marker [45]. %, crp [345]. %, .*scanner 0 %", importance)
     assert re.search("accuracy, % by place: clinic-a .* %, clinic-b .* %", scores)
     assert re.search(r"<title>scanner: \d\d\.\d % after clinic-a</title>", page)
-    assert re.search(r"clinic-b, on arrival: .* \(95 % interval .* 800 rows\)", page)
+    assert re.search(
+        r"clinic-b, before training there: .* \(95 % interval .* 800 rows\)", page
+    )
 
 
 def test_figures_come_before_tables_and_internals_are_folded(cirm, model):
@@ -142,7 +144,7 @@ def test_a_model_without_arrivals_is_compared_with_held_out_rows(cirm, model):
     assert cirm("fit", "clinic-a.csv", *words)[0] == 0
     words = ["evaluate", "clinic-b.csv", "--model", "first.cirm"]
     assert cirm(*words, "--report", "page.html")[0] == 0
-    assert "held-out rows of places learned from" in Path("page.html").read_text()
+    assert "held-out rows of the training places" in Path("page.html").read_text()
 
 
 def test_adapt_shows_what_was_learned_anew(cirm, model):
@@ -195,7 +197,7 @@ def test_many_columns_and_places_are_shown_in_part_and_can_be_sorted(
     assert importance.count("lab ") == 15 and scores.count("s0") == 10
     assert "5 less important columns are in the table below." in page
     assert page.count("data-sorted") > 2  # tables, and the script that sorts them
-    assert "is unknown: the learner erm does not test it." in read_lead(page)
+    assert "is unknown, because the learner erm does not test it." in read_lead(page)
 
 
 def test_a_model_of_arrays_has_no_columns_and_a_page(cirm, tmp_path, monkeypatch):

@@ -3,18 +3,18 @@ from html.parser import HTMLParser
 
 import pytest
 
-from cirm.records import Curve, Run, Score
+from cirm.records import RunRecord, ScoreRecord, TrainingCurveRecord
 from cirm.report import (
-    Cell,
-    Picture,
-    Section,
-    Table,
+    PageSection,
+    PngPicture,
+    ReportCell,
+    ReportTable,
     build_run_page,
-    render_page,
+    render_html_page,
     summarise_records,
 )
-from cirm.report.page import render_notes_as_list, render_paragraph
-from cirm.report.text import write_headline
+from cirm.report.page import render_html_paragraph, render_notes_as_list
+from cirm.report.text import write_headline_of_run
 
 HEADINGS = [
     "Results",
@@ -25,7 +25,7 @@ HEADINGS = [
     "Further measures",
     "Training curves",
     "Data kept from earlier environments",
-    "Settings, and the command to run this again",
+    "Settings, and the command that repeats this run",
 ]
 
 
@@ -53,7 +53,7 @@ class Reader(HTMLParser):
 
 def scores(learner, train, test, metric="accuracy", seeds=2):
     return [
-        Score(learner, "joint", seed, 0, split, split, metric, value + seed)
+        ScoreRecord(learner, "joint", seed, 0, split, split, metric, value + seed)
         for split, value in (("train", train), ("test", test))
         if value is not None
         for seed in range(seeds)
@@ -61,7 +61,7 @@ def scores(learner, train, test, metric="accuracy", seeds=2):
 
 
 def write(*rows, chance=50.0):
-    text = write_headline(
+    text = write_headline_of_run(
         summarise_records([score for row in rows for score in row]), chance
     )
     return text.replace("\N{NO-BREAK SPACE}", " ")
@@ -69,7 +69,12 @@ def write(*rows, chance=50.0):
 
 def test_the_page_of_a_run_has_all_sections_and_needs_nothing_else(records, png):
     text = build_run_page(
-        records, "A run", "cirm run", ["A note."], [Picture(png, "Dots.")], chance=50.0
+        records,
+        "A run",
+        "cirm run",
+        ["A note."],
+        [PngPicture(png, "Dots.")],
+        chance=50.0,
     )
     reader = Reader(text)
     assert not reader.unclosed
@@ -99,22 +104,22 @@ def test_a_report_of_nothing_is_refused():
 def test_everything_from_outside_stays_text():
     bad = "<script>alert(1)</script>"
     rows = [
-        Score(bad, bad, seed, stage, bad + split, split, "accuracy", 50.0, place)
+        ScoreRecord(bad, bad, seed, stage, bad + split, split, "accuracy", 50.0, place)
         for seed in (0, 1)
         for stage in (0, 1)
         for split, place in (("train", None), ("test", None), ("sweep", 0.5))
     ]
     memory = {bad: {"examples": 1, "parameters": 1, "bytes": 1}}
-    rows.append(Run(bad, bad, (0, 1), {bad: bad}, {bad: bad}, bad, memory))
+    rows.append(RunRecord(bad, bad, (0, 1), {bad: bad}, {bad: bad}, bad, memory))
     reader = Reader(build_run_page(rows, bad, bad, [bad], chance=50.0, axis=bad))
     assert "script" not in reader.tags
     assert reader.texts.count(bad) > 5
 
 
 def test_plain_text_in_a_section_is_escaped_and_markup_is_not():
-    rows = [["a", Cell("<i>", verdict="match", marked=False)]]
-    table = Table("", ["name", "value"], rows)
-    text = render_page("T", "<lead>", [Section("H & H", ["<plain>", table])])
+    rows = [["a", ReportCell("<i>", verdict="match", marked=False)]]
+    table = ReportTable("", ["name", "value"], rows)
+    text = render_html_page("T", "<lead>", [PageSection("H & H", ["<plain>", table])])
     assert "<p>&lt;plain&gt;</p>" in text
     assert "&lt;lead&gt;" in text
     assert "<h2>H &amp; H</h2>" in text
@@ -123,20 +128,20 @@ def test_plain_text_in_a_section_is_escaped_and_markup_is_not():
 
 def test_text_between_backticks_is_code_and_stays_escaped():
     assert (
-        render_paragraph("Run `a <b>` now.")
+        render_html_paragraph("Run `a <b>` now.")
         == "<p>Run <code>a &lt;b&gt;</code> now.</p>"
     )
     assert render_notes_as_list(["`a` and `b`"]) == (
         "<ul><li><code>a</code> and <code>b</code></li></ul>"
     )
-    assert render_paragraph("a ` stray one") == "<p>a ` stray one</p>"
+    assert render_html_paragraph("a ` stray one") == "<p>a ` stray one</p>"
 
 
 def test_a_picture_that_is_no_png_is_refused():
     with pytest.raises(
         ValueError, match=r"picture 'x' is not a PNG file: its first bytes"
     ):
-        Picture(b"GIF89a", "x")
+        PngPicture(b"GIF89a", "x")
 
 
 def test_the_headline_tells_of_a_learner_worse_than_guessing():
@@ -191,10 +196,12 @@ def test_training_curves_are_named_in_words(records):
         "consensus": "consensus residual",
         "worst": "worst",
     }
-    first = next(record for record in records if isinstance(record, Score))
+    first = next(record for record in records if isinstance(record, ScoreRecord))
     where = first.learner, first.order, first.seed, 0
     curves = [
-        Curve(*where, step, name, step + 1.0) for name in names for step in range(3)
+        TrainingCurveRecord(*where, step, name, step + 1.0)
+        for name in names
+        for step in range(3)
     ]
     text = build_run_page([*records, *curves], "A run", "cirm run")
     for name in names.values():

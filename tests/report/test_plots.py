@@ -13,12 +13,12 @@ from cirm.report.axes import NARROW, WIDE
 from cirm.report.drawing import (
     CEILING,
     CHANCE,
-    get_line_style,
+    get_line_style_of_learner,
     render_svg_file,
 )
 from cirm.report.plots import (
-    PlotLine,
-    ScorePair,
+    LearnerPlotLine,
+    TrainingAndUnseenScore,
     plot_legend_swatch,
     plot_scores_after_stages,
     plot_scores_of_trials,
@@ -26,13 +26,13 @@ from cirm.report.plots import (
     plot_training_against_unseen_scores,
     plot_training_curves,
     plot_training_to_unseen_score,
-    spread_label_positions,
+    spread_overlapping_label_positions,
 )
 from cirm.report.summary import (
-    Point,
-    Statistic,
-    collect_stage_scores,
-    collect_sweep_scores,
+    MeanAndStd,
+    SummaryCurvePoint,
+    collect_scores_after_each_stage,
+    collect_scores_along_sweep,
     summarise_records,
 )
 
@@ -41,22 +41,27 @@ numbers = st.floats(-1e6, 1e6)
 
 
 def lines_of(records):
-    curves = collect_sweep_scores(records).items()
+    curves = collect_scores_along_sweep(records).items()
     return [
-        PlotLine(name, points, style) for style, (name, points) in enumerate(curves)
+        LearnerPlotLine(name, points, style)
+        for style, (name, points) in enumerate(curves)
     ]
 
 
 def pairs_of(records):
     learners = summarise_records(records)["learners"].items()
     return [
-        ScorePair(name, Statistic(**entry["train"]), Statistic(**entry["test"]), style)
+        TrainingAndUnseenScore(
+            name, MeanAndStd(**entry["train"]), MeanAndStd(**entry["test"]), style
+        )
         for style, (name, entry) in enumerate(learners)
     ]
 
 
 def plot_all(records, width):
-    falling = PlotLine("erm", tuple(Point(n, 10.0**-n, 0.0) for n in range(5)), 0)
+    falling = LearnerPlotLine(
+        "erm", tuple(SummaryCurvePoint(n, 10.0**-n, 0.0) for n in range(5)), 0
+    )
     pairs = pairs_of(records)
     return {
         "sweep": plot_scores_over_sweep(
@@ -67,7 +72,7 @@ def plot_all(records, width):
             [falling], metric="residual", starts=(0, 2), log=True, width=width
         ),
         "stream": plot_scores_after_stages(
-            "erm", collect_stage_scores(records)["erm"], chance=50.0
+            "erm", collect_scores_after_each_stage(records)["erm"], chance=50.0
         ),
         "trials": plot_scores_of_trials(
             "rate", "Score over rate", [(0, 0.1, 3), (1, 1, 5)], picked=1, log=True
@@ -126,7 +131,11 @@ def test_every_learner_is_named_in_the_sweep_and_the_scatter(records, width):
 
 
 def test_a_line_is_drawn_at_its_values_and_its_marks_say_them():
-    line = PlotLine("erm", (Point(0.0, 100.0, None), Point(1.0, 0.0, 2.5)), 0)
+    line = LearnerPlotLine(
+        "erm",
+        (SummaryCurvePoint(0.0, 100.0, None), SummaryCurvePoint(1.0, 0.0, 2.5)),
+        0,
+    )
     figure = plot_scores_over_sweep([line])
     rules = [corners(rule) for rule in part(figure, "rule")]
     heights = [rule[0][1] for rule in rules]
@@ -138,7 +147,11 @@ def test_a_line_is_drawn_at_its_values_and_its_marks_say_them():
 
 
 def test_a_band_ends_at_the_axes():
-    line = PlotLine("erm", (Point(0.0, 90.0, 50.0), Point(1.0, 10.0, 50.0)), 0)
+    line = LearnerPlotLine(
+        "erm",
+        (SummaryCurvePoint(0.0, 90.0, 50.0), SummaryCurvePoint(1.0, 10.0, 50.0)),
+        0,
+    )
     figure = plot_scores_over_sweep([line])
     heights = [rule[0][1] for rule in map(corners, part(figure, "rule"))]
     band = [y for path in part(figure, "band") for _, y in corners(path)]
@@ -146,7 +159,9 @@ def test_a_band_ends_at_the_axes():
 
 
 def test_bars_of_one_standard_deviation_end_at_the_axes():
-    pair = ScorePair("erm", Statistic(99.0, 9.0, 3), Statistic(50.0, 10.0, 3), 0)
+    pair = TrainingAndUnseenScore(
+        "erm", MeanAndStd(99.0, 9.0, 3), MeanAndStd(50.0, 10.0, 3), 0
+    )
     figure = plot_training_against_unseen_scores([pair])
     root = parse(figure)
     bars = [p for p in root.iter(f"{SVG}path") if "opacity: 0.6" in p.get("style", "")]
@@ -157,8 +172,10 @@ def test_bars_of_one_standard_deviation_end_at_the_axes():
 
 
 def test_markup_and_formulas_in_a_name_stay_text():
-    line = PlotLine(
-        "<script>&\x00 $x$", (Point(0.0, 50.0, 1.0), Point(1.0, 50.0, 1.0)), 0
+    line = LearnerPlotLine(
+        "<script>&\x00 $x$",
+        (SummaryCurvePoint(0.0, 50.0, 1.0), SummaryCurvePoint(1.0, 50.0, 1.0)),
+        0,
     )
     figure = plot_scores_over_sweep([line], axis='"<b>')
     assert "<script" not in figure
@@ -167,13 +184,19 @@ def test_markup_and_formulas_in_a_name_stay_text():
 
 
 def test_letters_that_the_font_lacks_are_left_to_the_browser():
-    line = PlotLine("方法", (Point(0.0, 50.0, None), Point(1.0, 50.0, None)), 0)
+    line = LearnerPlotLine(
+        "方法",
+        (SummaryCurvePoint(0.0, 50.0, None), SummaryCurvePoint(1.0, 50.0, None)),
+        0,
+    )
     assert "方法" in texts_of(plot_scores_over_sweep([line]))
 
 
 def test_figures_of_little_or_nothing_are_still_figures():
-    alone = PlotLine("erm", (Point(0.3, 40.0, None),), 0)
-    none = ScorePair("erm", Statistic(None, None, 0), Statistic(None, None, 0), 0)
+    alone = LearnerPlotLine("erm", (SummaryCurvePoint(0.3, 40.0, None),), 0)
+    none = TrainingAndUnseenScore(
+        "erm", MeanAndStd(None, None, 0), MeanAndStd(None, None, 0), 0
+    )
     for figure in (
         plot_scores_over_sweep([]),
         plot_scores_over_sweep([], width=NARROW),
@@ -182,7 +205,9 @@ def test_figures_of_little_or_nothing_are_still_figures():
         plot_training_curves([], metric="loss"),
         plot_training_curves([alone], metric="loss", log=True),
         plot_training_curves(
-            [PlotLine("erm", (Point(0, -1.0, None),), 0)], metric="a", log=True
+            [LearnerPlotLine("erm", (SummaryCurvePoint(0, -1.0, None),), 0)],
+            metric="a",
+            log=True,
         ),
         plot_training_against_unseen_scores([none]),
         plot_scores_after_stages("erm", []),
@@ -194,7 +219,11 @@ def test_figures_of_little_or_nothing_are_still_figures():
 
 
 def test_a_figure_alone_brings_its_colours_along():
-    line = PlotLine("erm", (Point(0.0, 50.0, None), Point(1.0, 50.0, None)), 0)
+    line = LearnerPlotLine(
+        "erm",
+        (SummaryCurvePoint(0.0, 50.0, None), SummaryCurvePoint(1.0, 50.0, None)),
+        0,
+    )
     root = parse(render_svg_file(plot_scores_over_sweep([line])))
     css = root.find(f"{SVG}style").text
     for name in set(re.findall(r"var\((--\w+)\)", plot_scores_over_sweep([line]))):
@@ -202,24 +231,26 @@ def test_a_figure_alone_brings_its_colours_along():
 
 
 def test_a_long_curve_is_thinned_and_keeps_its_last_point():
-    points = tuple(Point(n, float(n), None) for n in range(5000))
-    figure = plot_training_curves([PlotLine("erm", points, 0)], metric="loss")
+    points = tuple(SummaryCurvePoint(n, float(n), None) for n in range(5000))
+    figure = plot_training_curves([LearnerPlotLine("erm", points, 0)], metric="loss")
     path = corners(part(figure, "line")[0])
     assert len(path) < 200
     assert path[-1][0] == corners(part(figure, "base")[0])[1][0]
 
 
 def test_lines_of_training_break_where_a_stage_starts():
-    points = tuple(Point(n, float(n % 3), None) for n in range(6))
+    points = tuple(SummaryCurvePoint(n, float(n % 3), None) for n in range(6))
     figure = plot_training_curves(
-        [PlotLine("erm", points, 0)], metric="loss", starts=(0, 3)
+        [LearnerPlotLine("erm", points, 0)], metric="loss", starts=(0, 3)
     )
     assert [len(corners(path)) for path in part(figure, "line")] == [3, 3]
 
 
 def test_environments_are_rings_until_they_arrive(records):
     tracks = [
-        t for t in collect_stage_scores(records)["erm"] if t.environment == "late"
+        t
+        for t in collect_scores_after_each_stage(records)["erm"]
+        if t.environment == "late"
     ]
     figure = plot_scores_after_stages("erm", tracks)
     fills = [mark.get("style") for mark in part(figure, "mark")]
@@ -227,15 +258,19 @@ def test_environments_are_rings_until_they_arrive(records):
 
 
 def test_24_learners_and_the_references_look_different_and_chance_has_no_mark():
-    looks = [get_line_style(style) for style in (*range(24), CEILING, CHANCE)]
+    looks = [
+        get_line_style_of_learner(style) for style in (*range(24), CEILING, CHANCE)
+    ]
     assert len({json.dumps(look, sort_keys=True) for look in looks}) == 26
-    assert "marker" not in get_line_style(CHANCE)
+    assert "marker" not in get_line_style_of_learner(CHANCE)
     pairs = {(look["color"], look.get("marker")) for look in looks[:12]}
     assert len(pairs) == 12
 
 
 def test_logarithmic_axes_are_labelled_in_decades():
-    line = PlotLine("erm", (Point(0, 0.002, None), Point(1, 30.0, None)), 0)
+    line = LearnerPlotLine(
+        "erm", (SummaryCurvePoint(0, 0.002, None), SummaryCurvePoint(1, 30.0, None)), 0
+    )
     texts = texts_of(plot_training_curves([line], metric="loss", log=True))
     assert {"10⁻³", "10⁻¹", "10¹"} <= set(texts)
 
@@ -257,7 +292,7 @@ def test_importing_the_report_does_not_load_matplotlib():
 
 @given(st.lists(numbers, max_size=12), st.floats(1, 100))
 def test_labels_keep_their_order_and_their_distance(positions, gap):
-    places = spread_label_positions(positions, gap, -1e7, 1e7)
+    places = spread_overlapping_label_positions(positions, gap, -1e7, 1e7)
     ranked = sorted(range(len(positions)), key=lambda n: positions[n])
     for first, second in pairwise(ranked):
         assert places[second] - places[first] >= gap * (1 - 1e-6)
@@ -265,11 +300,17 @@ def test_labels_keep_their_order_and_their_distance(positions, gap):
 
 @given(st.lists(numbers, min_size=1, max_size=12))
 def test_labels_stay_inside_where_they_fit(positions):
-    places = spread_label_positions(positions, 10.0, 0.0, 200.0)
+    places = spread_overlapping_label_positions(positions, 10.0, 0.0, 200.0)
     assert min(places) >= 0.0
     assert max(places) <= 200.0 + 1e-9
 
 
 def test_labels_with_room_stay_where_they_are_wanted():
-    assert spread_label_positions([50.0, 10.0], 16.0, 0.0, 100.0) == [50.0, 10.0]
-    assert spread_label_positions([50.0, 50.0], 16.0, 0.0, 100.0) == [42.0, 58.0]
+    assert spread_overlapping_label_positions([50.0, 10.0], 16.0, 0.0, 100.0) == [
+        50.0,
+        10.0,
+    ]
+    assert spread_overlapping_label_positions([50.0, 50.0], 16.0, 0.0, 100.0) == [
+        42.0,
+        58.0,
+    ]

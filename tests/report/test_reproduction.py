@@ -3,21 +3,21 @@ import re
 
 import pytest
 
-from cirm.records import Curve, Run, Score
+from cirm.records import RunRecord, ScoreRecord, TrainingCurveRecord
 from cirm.report.markup import render_html_element
 from cirm.report.paper_page import (
-    CaptionedFigure,
     DatasetRecords,
     ExperimentReport,
-    build_comparison_tables,
+    FigureWithCaption,
+    build_paper_comparison_tables,
     build_paper_page,
     describe_missing_numbers,
-    render_comparison_latex,
-    render_comparison_markdown,
+    render_paper_tables_as_latex,
+    render_paper_tables_as_markdown,
     render_results_document,
     render_sweep_of_experiment,
-    summarise_row,
-    transpose_wide_table,
+    summarise_learners_of_row,
+    transpose_table_if_wide,
     write_comparison_lead_paragraph,
 )
 from cirm.report.table import transpose_table
@@ -69,7 +69,9 @@ def summary(learners=LEARNERS, cells=None):
 @pytest.fixture(scope="module")
 def part(records):
     residuals = [
-        Curve("c-bvirm", "sequential", seed, stage, step, metric, 1 / (step + 1))
+        TrainingCurveRecord(
+            "c-bvirm", "sequential", seed, stage, step, metric, 1 / (step + 1)
+        )
         for seed in range(3)
         for stage in range(2)
         for step in range(0, 100, 10)
@@ -82,7 +84,7 @@ def part(records):
 
 def test_the_errors_of_coefficients_are_measured_beside_the_scores():
     rows = [
-        Score("erm", "joint", seed, 0, kind, split, metric, value + seed)
+        ScoreRecord("erm", "joint", seed, 0, kind, split, metric, value + seed)
         for seed in (0, 1)
         for kind, split, metric, value in (
             ("a", "train", "error", 3.0),
@@ -90,9 +92,9 @@ def test_the_errors_of_coefficients_are_measured_beside_the_scores():
             ("noncausal", "truth", "coefficients", 7.0),
         )
     ]
-    entry = summarise_row([*rows, Run("erm", "joint", (0, 1), {}, {}, "s", {}, 2.0)])[
-        "erm"
-    ]
+    entry = summarise_learners_of_row(
+        [*rows, RunRecord("erm", "joint", (0, 1), {}, {}, "s", {}, 2.0)]
+    )["erm"]
     assert entry["train"]["mean"] == 3.5
     assert entry["causal"] == {"mean": 1.0, "std": pytest.approx(0.5**0.5), "seeds": 2}
     assert entry["noncausal"]["mean"] == 7.5
@@ -100,14 +102,16 @@ def test_the_errors_of_coefficients_are_measured_beside_the_scores():
 
 def test_scores_of_inferred_environments_are_averaged_without_weights():
     rows = [
-        Score("erm", "joint", 0, 0, name, split, "accuracy", value)
+        ScoreRecord("erm", "joint", 0, 0, name, split, "accuracy", value)
         for name, split, value in (
             ("a", "train", 90.0),
             ("inferred 0", "inferred", 60.0),
             ("inferred 1", "inferred", 80.0),
         )
     ]
-    entry = summarise_row([*rows, Run("erm", "joint", (0,), {}, {}, "s", {}, 2.0)])
+    entry = summarise_learners_of_row(
+        [*rows, RunRecord("erm", "joint", (0,), {}, {}, "s", {}, 2.0)]
+    )
     assert entry["erm"]["inferred"]["mean"] == 70.0
     assert entry["erm"]["train"]["mean"] == 90.0
 
@@ -118,22 +122,22 @@ def test_a_table_in_which_nothing_was_measured_says_so_in_each_cell():
         for split in ("train", "test")
         for name in LEARNERS[:2]
     ]
-    text = render_comparison_markdown(summary(LEARNERS[:2], cells))
+    text = render_paper_tables_as_markdown(summary(LEARNERS[:2], cells))
     assert text.count("| ∅ | ∅ |") == 2
 
 
 def test_a_wide_and_low_table_is_turned_and_empty_columns_are_left_out():
-    (table,) = build_comparison_tables(summary())
+    (table,) = build_paper_comparison_tables(summary())
     assert len(table.columns) == 1 + 9
     assert len(table.rows) == 2
-    assert transpose_wide_table(table) == transpose_table(table)
+    assert transpose_table_if_wide(table) == transpose_table(table)
     assert transpose_table(transpose_table(table)) == table
-    (few,) = build_comparison_tables(summary(LEARNERS[:3]))
-    assert transpose_wide_table(few) == few
+    (few,) = build_paper_comparison_tables(summary(LEARNERS[:3]))
+    assert transpose_table_if_wide(few) == few
 
 
 def test_markdown_has_ours_beside_the_papers_with_the_verdict():
-    text = render_comparison_markdown(summary())
+    text = render_paper_tables_as_markdown(summary())
     assert "| ERM | 21.0 ± 0.5 ▲ | 20.0 ± 1.0 | 21.0 ± 0.5 ▲ | 20.0 ± 1.0 |" in text
     assert "|  | train, ours | train, paper | test, ours | test, paper |" in text
     assert "✓ match" in text
@@ -151,7 +155,7 @@ def test_a_table_that_stays_wide_has_the_papers_numbers_below():
         {"headings": ["n", str(n)], "places": [(f"n={n}", k, "test") for k in LEARNERS]}
         for n in range(5)
     ]
-    rows = render_comparison_markdown(made).splitlines()
+    rows = render_paper_tables_as_markdown(made).splitlines()
     assert rows[4].startswith("| n | 0 | ours | 30.0 ± 0.5 ✓ | 30.0 ± 0.5 ✓ |")
     assert rows[5].startswith("|  |  | paper | 20.0 ± 1.0 | 20.0 ± 1.0 |")
     assert {row.count("|") for row in rows[2:14]} == {13}
@@ -176,15 +180,15 @@ def test_a_number_without_the_papers_may_stand_beside_another_published_one():
     table = {"title": "Errors", "corner": ["set-up"], "columns": [["ERM", "causal"]]}
     lines = [{"headings": ["homo"], "places": [("homo", "erm", "causal")]}]
     made = {**summary(), "cells": cells, "tables": [{**table, "lines": lines}]}
-    (table,) = build_comparison_tables(made)
+    (table,) = build_paper_comparison_tables(made)
     assert table.sources == ("ours", "IRM's runs")
-    assert "| homo | 0.010 ± 0.500 | 0.009 |" in render_comparison_markdown(made)
+    assert "| homo | 0.010 ± 0.500 | 0.009 |" in render_paper_tables_as_markdown(made)
 
 
 def test_numbers_with_no_verdict_come_without_the_meaning_of_verdicts():
     cells = [cell("mnist", name, "test", 20.0, None, None) for name in LEARNERS]
     alone = summary(cells=cells)
-    for render in (render_comparison_markdown, render_comparison_latex):
+    for render in (render_paper_tables_as_markdown, render_paper_tables_as_latex):
         assert "at most twice" in " ".join(render(summary()).split())
         assert "at most twice" not in " ".join(render(alone).split())
         assert "tandard deviation" in render(alone)
@@ -193,7 +197,7 @@ def test_numbers_with_no_verdict_come_without_the_meaning_of_verdicts():
 def test_latex_is_in_the_papers_layout_and_escaped():
     made = summary()
     made["title"] = "100 % of_it & more"
-    text = render_comparison_latex(made)
+    text = render_paper_tables_as_latex(made)
     assert r"100 \% of\_it \& more" in text
     assert r"\begin{tabular}{ll" + "r" * 9 + "}" in text
     lines = text.splitlines()
@@ -213,7 +217,7 @@ def test_headings_that_repeat_in_latex_span_their_columns():
     table = {"title": "T", "corner": [""], "columns": columns}
     lines = [{"headings": ["EIIL"], "places": places}]
     made = {**summary(), "cells": cells, "tables": [{**table, "lines": lines}]}
-    text = render_comparison_latex(made)
+    text = render_paper_tables_as_latex(made)
     assert r" &  & \multicolumn{2}{c}{A} & \multicolumn{2}{c}{B} \\" in text
     assert r"EIIL & ours & 30.0 (0.5) & 30.0 (0.5) & 30.0 (0.5) & 30.0 (0.5)" in text
 
@@ -239,7 +243,7 @@ def test_what_the_paper_does_not_print_is_not_held_against_it(part):
 
 
 def test_the_page_has_every_section_and_colours_the_verdicts(part, png):
-    from cirm.report import Picture
+    from cirm.report import PngPicture
 
     figure = render_html_element(
         "svg", render_html_element("title", "sets"), class_="drawing"
@@ -248,8 +252,8 @@ def test_the_page_has_every_section_and_colours_the_verdicts(part, png):
         "Table 1",
         [part],
         part.summary["claims"],
-        [Picture(png, "Dots.")],
-        [CaptionedFigure(figure, "Sets.")],
+        [PngPicture(png, "Dots.")],
+        [FigureWithCaption(figure, "Sets.")],
     )
     assert re.findall("<h2>(.*?)</h2>", text) == [
         "Our numbers and the paper&#x27;s",
@@ -260,7 +264,7 @@ def test_the_page_has_every_section_and_colours_the_verdicts(part, png):
         "The paper&#x27;s claims",
         "Example images",
         "Theory",
-        "Settings, and the command to run this again",
+        "Settings, and the command that repeats this run",
     ]
     body = text.partition("</style>")[2]
     for verdict in VERDICTS:
@@ -309,8 +313,12 @@ def test_the_document_says_where_each_number_comes_from(part):
 
 def test_a_summary_may_come_from_its_file(part):
     again = json.loads(json.dumps(part.summary))
-    assert render_comparison_markdown(again) == render_comparison_markdown(part.summary)
-    assert render_comparison_latex(again) == render_comparison_latex(part.summary)
+    assert render_paper_tables_as_markdown(again) == render_paper_tables_as_markdown(
+        part.summary
+    )
+    assert render_paper_tables_as_latex(again) == render_paper_tables_as_latex(
+        part.summary
+    )
 
 
 @pytest.mark.integration
@@ -318,10 +326,10 @@ def test_a_summary_may_come_from_its_file(part):
 def test_a_browser_shows_the_page_without_a_request_or_complaint(
     browser, tmp_path, part, png, width
 ):
-    from cirm.report import Picture
+    from cirm.report import PngPicture
 
     path = tmp_path / "report.html"
-    pictures = [Picture(png, "Dots.")]
+    pictures = [PngPicture(png, "Dots.")]
     made = build_paper_page("Table 1", [part], part.summary["claims"], pictures)
     path.write_text(made, encoding="utf-8")
     browser.open(path, width)

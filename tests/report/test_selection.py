@@ -7,7 +7,7 @@ from cirm.report.selection_page import (
     build_selection_page,
     render_scores_over_setting,
 )
-from cirm.report.table import render_markdown
+from cirm.report.table import render_table_as_markdown
 
 
 def found(rules=("worst-group", "oracle"), revealed=False):
@@ -87,10 +87,12 @@ def test_a_search_without_a_pick_has_no_page():
 
 
 def test_the_picks_are_a_markdown_table_too():
-    text = render_markdown(build_selected_settings_table(found(revealed=True)))
+    text = render_table_as_markdown(build_selected_settings_table(found(revealed=True)))
     lines = text.splitlines()[2:6]
     assert len({line.count("|") for line in lines}) == 1
     assert lines[2].startswith("| worst-group | 55.0 ± 1.0 | 3 | 61.5 | 61.5 | rate=")
     assert "oracle (sees the test environment)" in lines[3]
     assert "| training |" in lines[0]
-    assert "training |" not in render_markdown(build_selected_settings_table(found()))
+    assert "training |" not in render_table_as_markdown(
+        build_selected_settings_table(found())
+    )

@@ -5,19 +5,19 @@ import sys
 
 import pytest
 
-from cirm.records import Curve, Run, Score
+from cirm.records import RunRecord, ScoreRecord, TrainingCurveRecord
 from cirm.report.summary import (
-    collect_stage_scores,
-    collect_sweep_scores,
+    collect_scores_after_each_stage,
+    collect_scores_along_sweep,
     collect_training_curves,
-    is_ceiling_learner,
+    is_learner_on_grey_images,
     summarise_records,
 )
 
 
 def score(seed, stage, environment, split, value, **changes):
     fields = {"learner": "erm", "order": "sequential", "metric": "accuracy"} | changes
-    return Score(
+    return ScoreRecord(
         seed=seed,
         stage=stage,
         environment=environment,
@@ -84,7 +84,9 @@ def test_regression_is_summarised_by_its_error_and_accuracy_goes_first():
 def test_runs_give_settings_selection_memory_and_the_sum_of_their_seconds():
     memory = {"params": {"examples": 0, "parameters": 9, "bytes": 36}}
     runs = [
-        Run("erm", "sequential", (seed,), {"rate": 0.1}, {}, "preset", memory, 1.5)
+        RunRecord(
+            "erm", "sequential", (seed,), {"rate": 0.1}, {}, "preset", memory, 1.5
+        )
         for seed in (0, 1)
     ]
     entry = summarise_records([*TWO_SEEDS, *runs])["learners"]["erm"]
@@ -96,7 +98,7 @@ def test_runs_give_settings_selection_memory_and_the_sum_of_their_seconds():
 
 def test_runs_of_one_learner_with_different_settings_are_refused():
     runs = [
-        Run("erm", "sequential", (seed,), {"rate": seed}, {}, "preset")
+        RunRecord("erm", "sequential", (seed,), {"rate": seed}, {}, "preset")
         for seed in (0, 1)
     ]
     with pytest.raises(
@@ -106,7 +108,7 @@ def test_runs_of_one_learner_with_different_settings_are_refused():
 
 
 def test_a_selection_that_nobody_gave_is_said_to_be_missing():
-    blank = Run("erm", "sequential", (0,), {}, {}, "")
+    blank = RunRecord("erm", "sequential", (0,), {}, {}, "")
     for records in (TWO_SEEDS, [*TWO_SEEDS, blank]):
         assert (
             summarise_records(records)["learners"]["erm"]["selection"] == "not recorded"
@@ -121,7 +123,7 @@ def test_a_learner_on_two_orders_is_two_rows():
 
 
 def test_the_stream_has_a_track_per_environment_with_its_stage_of_arrival():
-    tracks = collect_stage_scores(TWO_SEEDS)["erm"]
+    tracks = collect_scores_after_each_stage(TWO_SEEDS)["erm"]
     assert [(t.environment, t.split, t.arrival) for t in tracks] == [
         ("a", "train", 1),
         ("b", "train", 2),
@@ -136,7 +138,9 @@ def test_the_stream_has_a_track_per_environment_with_its_stage_of_arrival():
 )
 def test_arrivals_follow_the_order(order, arrivals):
     rows = [score(0, 0, name, "train", 1.0, order=order) for name in "abc"]
-    assert [track.arrival for track in collect_stage_scores(rows)["erm"]] == arrivals
+    assert [
+        track.arrival for track in collect_scores_after_each_stage(rows)["erm"]
+    ] == arrivals
 
 
 def test_the_sweep_is_ordered_by_place_and_taken_after_the_last_stage():
@@ -147,21 +151,24 @@ def test_the_sweep_is_ordered_by_place_and_taken_after_the_last_stage():
         for seed in (0, 2)
     ]
     placed = [
-        Score(**{**vars(row), "position": float(row.environment[1:])}) for row in rows
+        ScoreRecord(**{**vars(row), "position": float(row.environment[1:])})
+        for row in rows
     ]
-    points = collect_sweep_scores([*placed, *TWO_SEEDS])["erm"]
+    points = collect_scores_along_sweep([*placed, *TWO_SEEDS])["erm"]
     assert [(p.x, p.mean) for p in points] == [(0.0, 10.0), (0.5, 60.0), (1.0, 110.0)]
     assert points[0].std == pytest.approx(math.sqrt(2))
 
 
 def test_records_without_a_sweep_have_no_curve():
-    assert collect_sweep_scores(TWO_SEEDS) == {}
+    assert collect_scores_along_sweep(TWO_SEEDS) == {}
 
 
 @pytest.mark.parametrize("counted_on", [False, True])
 def test_a_training_curve_goes_on_where_the_last_stage_ended(counted_on):
     rows = [
-        Curve("erm", "sequential", 0, stage, step + 3 * stage * counted_on, "loss", 1.0)
+        TrainingCurveRecord(
+            "erm", "sequential", 0, stage, step + 3 * stage * counted_on, "loss", 1.0
+        )
         for stage in (0, 1)
         for step in (0, 1, 2)
     ]
@@ -171,10 +178,10 @@ def test_a_training_curve_goes_on_where_the_last_stage_ended(counted_on):
 
 
 def test_learners_that_cannot_see_colour_are_the_ceiling():
-    assert is_ceiling_learner("erm on gray")
-    assert is_ceiling_learner("gray")
-    assert not is_ceiling_learner("erm")
-    assert not is_ceiling_learner("irmv1 on green")
+    assert is_learner_on_grey_images("erm on gray")
+    assert is_learner_on_grey_images("gray")
+    assert not is_learner_on_grey_images("erm")
+    assert not is_learner_on_grey_images("irmv1 on green")
 
 
 def test_reports_load_neither_torch_nor_numpy():

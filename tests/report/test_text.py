@@ -1,11 +1,15 @@
 import pytest
 
-from cirm.records import Run, Score
-from cirm.report import build_results_table, render_markdown, summarise_records
+from cirm.records import RunRecord, ScoreRecord
+from cirm.report import (
+    build_run_results_table,
+    render_table_as_markdown,
+    summarise_records,
+)
 from cirm.report.text import (
     describe_settings_choices,
     format_bytes,
-    format_mean,
+    format_mean_of_metric,
     format_seconds,
 )
 from cirm.wording import join_words
@@ -15,15 +19,17 @@ DASH, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 
 def summary(learner="erm", selection="preset", metric="accuracy", values=(10.0, 12.0)):
     scores = [
-        Score(learner, "joint", seed, 0, "a", "train", metric, number)
+        ScoreRecord(learner, "joint", seed, 0, "a", "train", metric, number)
         for seed, number in enumerate(values)
     ]
-    run = Run(learner, "joint", (0, 1), {}, {}, selection)
+    run = RunRecord(learner, "joint", (0, 1), {}, {}, selection)
     return summarise_records([*scores, run])
 
 
 def test_the_results_table_has_a_row_per_learner_with_its_spread_and_costs():
-    lines = render_markdown(build_results_table(summary())).splitlines()[2:]
+    lines = render_table_as_markdown(build_run_results_table(summary())).splitlines()[
+        2:
+    ]
     assert lines[0] == (
         "| learner | training accuracy, % | seconds | examples kept "
         "| size of the state |"
@@ -35,7 +41,7 @@ def test_the_results_table_has_a_row_per_learner_with_its_spread_and_costs():
 
 
 def test_a_results_table_of_no_learner_has_only_headings():
-    table = build_results_table({"learners": {}})
+    table = build_run_results_table({"learners": {}})
     assert table.columns[0].heading == "learner"
     assert table.rows == table.notes == ()
 
@@ -54,7 +60,7 @@ def test_a_results_table_of_no_learner_has_only_headings():
     ],
 )
 def test_errors_show_three_digits(number, text):
-    assert format_mean(number, "error") == text
+    assert format_mean_of_metric(number, "error") == text
 
 
 def test_quantities_read_like_words():

@@ -3,21 +3,29 @@ import dataclasses
 import pytest
 
 from cirm.learners.erm import ERM
-from cirm.records import Curve, Run, Score, read_records, write_records
+from cirm.records import (
+    RunRecord,
+    ScoreRecord,
+    TrainingCurveRecord,
+    read_records,
+    write_records,
+)
 from cirm.runs.archive import (
     MAX_POINTS,
-    JobArchive,
+    FinishedJobArchive,
     add_finished_jobs_to_archive,
     copy_jobs_from_other_archives,
-    load_archive,
+    load_job_archive,
     pack_job_records,
-    save_archive,
+    save_job_archive,
     unpack_job_records,
 )
-from cirm.runs.jobs import Job, format_trial_identity
+from cirm.runs.jobs import TrainingJob, format_trial_identity
 from cirm.runs.local import get_records_path
 
-JOB = Job("colored", "erm", "sequential", (0, 1), {"source": "digits"}, label="erm")
+JOB = TrainingJob(
+    "colored", "erm", "sequential", (0, 1), {"source": "digits"}, label="erm"
+)
 
 
 def records(learner="erm", seeds=(0, 1), rate=0.1, shift=0.0, curves=60):
@@ -25,13 +33,15 @@ def records(learner="erm", seeds=(0, 1), rate=0.1, shift=0.0, curves=60):
     for stage in (0, 1):
         for step in range(1, curves + 1):
             rows += [
-                Curve(learner, "sequential", s, stage, step, metric, step / 7 + s)
+                TrainingCurveRecord(
+                    learner, "sequential", s, stage, step, metric, step / 7 + s
+                )
                 for metric in ("risk", "consensus")
                 for s in seeds
             ]
         for name, split, place in (("a", "train", None), ("x", "sweep", 0.5)):
             rows += [
-                Score(
+                ScoreRecord(
                     learner,
                     "sequential",
                     s,
@@ -45,7 +55,9 @@ def records(learner="erm", seeds=(0, 1), rate=0.1, shift=0.0, curves=60):
                 for s in seeds
             ]
     data = {"name": "colored", "source": "digits"}
-    run = Run(learner, "sequential", seeds, {"rate": rate}, data, "chosen", {}, 1.25)
+    run = RunRecord(
+        learner, "sequential", seeds, {"rate": rate}, data, "chosen", {}, 1.25
+    )
     return [*rows, run]
 
 
@@ -55,7 +67,7 @@ TRIAL = format_trial_identity(
 
 
 def scores(rows):
-    return {dataclasses.astuple(r) for r in rows if isinstance(r, Score)}
+    return {dataclasses.astuple(r) for r in rows if isinstance(r, ScoreRecord)}
 
 
 def test_scores_and_the_run_come_back_as_they_were():
@@ -76,7 +88,7 @@ def test_only_residuals_are_kept_of_the_curves_and_few_points_of_them():
     curves = [
         r
         for r in unpack_job_records(pack_job_records(records()))
-        if isinstance(r, Curve)
+        if isinstance(r, TrainingCurveRecord)
     ]
     assert {curve.metric for curve in curves} == {"consensus"}
     for stage in (0, 1):
@@ -87,45 +99,45 @@ def test_only_residuals_are_kept_of_the_curves_and_few_points_of_them():
 
 
 def test_an_archive_is_read_as_it_was_written(tmp_path):
-    archive = JobArchive()
+    archive = FinishedJobArchive()
     archive.add_job("k1", {"commit": "abc", **pack_job_records(records())})
     archive.add_job("k2", {"commit": "abc", **pack_job_records(records("gem"))})
-    save_archive(archive, tmp_path)
-    again = load_archive(tmp_path)
+    save_job_archive(archive, tmp_path)
+    again = load_job_archive(tmp_path)
     assert list(again.entries) == ["k1", "k2"]
     assert unpack_job_records(again.entries["k2"]) == unpack_job_records(
         archive.entries["k2"]
     )
-    save_archive(again, tmp_path / "copy")
+    save_job_archive(again, tmp_path / "copy")
     texts = [(tmp_path / n / "records.json").read_text() for n in ("", "copy")]
     assert texts[0] == texts[1]
 
 
 def test_what_jobs_share_is_said_once(tmp_path):
-    archive = JobArchive()
+    archive = FinishedJobArchive()
     for seed in range(20):
         archive.add_job(
             f"k{seed}", {"commit": "a", **pack_job_records(records(seeds=(seed,)))}
         )
-    save_archive(archive, tmp_path)
+    save_job_archive(archive, tmp_path)
     text = (tmp_path / "records.json").read_text()
     assert text.count('"settings"') == 1
     assert len(text.splitlines()) == 20 + 10
 
 
 def test_records_are_found_by_trial_and_seed():
-    archive = JobArchive()
+    archive = FinishedJobArchive()
     archive.add_job("b", {"commit": "a", **pack_job_records(records(seeds=(2, 3)))})
     archive.add_job("a", {"commit": "a", **pack_job_records(records(seeds=(0, 1)))})
     archive.add_job("c", {"commit": "a", **pack_job_records(records("gem"))})
     rows = archive.list_records(TRIAL, range(3))
     assert {r.learner for r in rows} == {"erm"}
-    assert [r.seeds for r in rows if isinstance(r, Run)] == [(0, 1), (2, 3)]
-    assert {r.seed for r in rows if isinstance(r, Score)} == {0, 1, 2}
+    assert [r.seeds for r in rows if isinstance(r, RunRecord)] == [(0, 1), (2, 3)]
+    assert {r.seed for r in rows if isinstance(r, ScoreRecord)} == {0, 1, 2}
 
 
 def test_other_settings_replace_a_trials_older_jobs():
-    archive = JobArchive()
+    archive = FinishedJobArchive()
     archive.add_job("old0", {"commit": "a", **pack_job_records(records(seeds=(0,)))})
     archive.add_job("old1", {"commit": "a", **pack_job_records(records(seeds=(1,)))})
     archive.add_job("gem", {"commit": "a", **pack_job_records(records("gem"))})
@@ -136,7 +148,7 @@ def test_other_settings_replace_a_trials_older_jobs():
 
 
 def test_the_same_seed_again_replaces_its_job_only():
-    archive = JobArchive()
+    archive = FinishedJobArchive()
     for seed in (0, 1):
         archive.add_job(
             f"old{seed}", {"commit": "a", **pack_job_records(records(seeds=(seed,)))}
@@ -161,7 +173,7 @@ def test_finished_jobs_are_packed_once_with_the_commit_of_their_time(tmp_path):
         ]
         == "first"
     )
-    assert scores(load_archive(tmp_path).list_records(TRIAL, range(2))) == scores(
+    assert scores(load_job_archive(tmp_path).list_records(TRIAL, range(2))) == scores(
         read_records(get_records_path(JOB, tmp_path))
     )
 
@@ -175,7 +187,8 @@ def test_a_folder_takes_over_the_jobs_it_wants_from_others(tmp_path):
     )
     assert list(archive.entries) == [JOB.key]
     assert (
-        load_archive(tmp_path / "two").entries == load_archive(tmp_path / "one").entries
+        load_job_archive(tmp_path / "two").entries
+        == load_job_archive(tmp_path / "one").entries
     )
 
 
@@ -183,7 +196,7 @@ def test_a_folder_takes_over_the_jobs_it_wants_from_others(tmp_path):
 def test_another_file_is_refused_by_its_name(tmp_path, text):
     (tmp_path / "records.json").write_text(text)
     with pytest.raises(ValueError, match=r"records\.json is not a file of records"):
-        load_archive(tmp_path)
+        load_job_archive(tmp_path)
 
 
 def test_words_about_settings_do_not_change_the_name_of_a_job():
@@ -209,7 +222,7 @@ def test_results_of_a_learner_since_revised_no_longer_count(tmp_path, monkeypatc
 
 
 def test_a_setting_that_is_new_leaves_older_results_as_they_are():
-    archive, later = JobArchive(), pack_job_records(records(seeds=(2,)))
+    archive, later = FinishedJobArchive(), pack_job_records(records(seeds=(2,)))
     archive.add_job("old", {"commit": "a", **pack_job_records(records(seeds=(0,)))})
     later["setup"] = {**later["setup"], "settings": {"rate": 0.1, "slope": "outputs"}}
     archive.add_job("new", {"commit": "b", **later})

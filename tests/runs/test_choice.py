@@ -5,20 +5,20 @@ from dataclasses import replace
 import pytest
 
 from cirm.data.scm import SCM
-from cirm.records import Run, Score
+from cirm.records import RunRecord, ScoreRecord
 from cirm.runs.archive import pack_job_records
 from cirm.runs.choice import (
-    ChooseSettingJob,
+    ChooseSettingValueJob,
     find_best_setting_value,
-    hold_out_environments,
+    hold_out_last_training_environments,
 )
-from cirm.runs.jobs import Job, execute_job
-from cirm.runs.local import collect_records_of_jobs, run_jobs_locally
+from cirm.runs.jobs import TrainingJob, run_job_and_return_records
+from cirm.runs.local import read_records_of_finished_jobs, run_jobs_locally
 
 DATA = {"dimension": 4, "examples": 60, "sweep": ()}
 QUICK = {"epochs": 30, "hidden": (), "batch": 0, "rate": 0.05}
 VALUES = (0.0, 10.0, 1000.0)
-JOB = ChooseSettingJob(
+JOB = ChooseSettingValueJob(
     "scm",
     "irmv1",
     "joint",
@@ -35,14 +35,15 @@ def plain(value):
     """The job that trains on the first two environments with one value."""
     data = {**DATA, "scales": (0.2, 2.0), "unseen": 5.0}
     settings = {**QUICK, "penalty": value}
-    return Job("scm", "irmv1", "joint", JOB.seeds, data=data, settings=settings)
+    return TrainingJob("scm", "irmv1", "joint", JOB.seeds, data=data, settings=settings)
 
 
 def scores(records, split, environment):
     return {
         r.seed: r.value
         for r in records
-        if isinstance(r, Score) and (r.split, r.environment) == (split, environment)
+        if isinstance(r, ScoreRecord)
+        and (r.split, r.environment) == (split, environment)
     }
 
 
@@ -51,8 +52,8 @@ def silent(done):
 
 
 def test_each_seed_keeps_the_value_that_errs_least_in_the_held_environment():
-    found = execute_job(JOB, silent)
-    each = {value: execute_job(plain(value), silent) for value in VALUES}
+    found = run_job_and_return_records(JOB, silent)
+    each = {value: run_job_and_return_records(plain(value), silent) for value in VALUES}
     chosen = scores(found, "validation", "chosen")
     for seed in JOB.seeds:
         errors = {v: scores(each[v], "test", "scale 5")[seed] for v in VALUES}
@@ -65,8 +66,8 @@ def test_each_seed_keeps_the_value_that_errs_least_in_the_held_environment():
 
 
 def test_the_held_environment_is_neither_trained_on_nor_a_test():
-    found = execute_job(JOB, silent)
-    places = {(r.split, r.environment) for r in found if isinstance(r, Score)}
+    found = run_job_and_return_records(JOB, silent)
+    places = {(r.split, r.environment) for r in found if isinstance(r, ScoreRecord)}
     assert {e for s, e in places if s == "train"} == {"scale 0.2", "scale 2"}
     assert {e for s, e in places if s == "test"} == {"scale 10"}
 
@@ -74,8 +75,8 @@ def test_the_held_environment_is_neither_trained_on_nor_a_test():
 def test_a_job_leaves_one_closing_row_with_all_values_and_can_be_archived(tmp_path):
     reports = []
     run_jobs_locally([JOB], tmp_path, 1, lambda job, done: reports.append(done))
-    found = collect_records_of_jobs([JOB], tmp_path)
-    (last,) = [r for r in found if isinstance(r, Run)]
+    found = read_records_of_finished_jobs([JOB], tmp_path)
+    (last,) = [r for r in found if isinstance(r, RunRecord)]
     assert found[-1] == last
     assert last.settings["penalty"] == list(VALUES)
     assert (last.seeds, last.selection) == (JOB.seeds, "by the third")
@@ -91,7 +92,7 @@ def test_other_values_make_another_job():
 def test_the_best_is_the_least_error_or_the_highest_accuracy_after_the_last_stage():
     def rows(metric, *values):
         return [
-            Score("a", "joint", 0, stage, "e", "validation", metric, value)
+            ScoreRecord("a", "joint", 0, stage, "e", "validation", metric, value)
             for stage, value in enumerate(values)
         ]
 
@@ -111,4 +112,4 @@ def test_something_must_be_held_and_something_left(held):
         ValueError,
         match=rf"{held} training environments would be held out, but .* has 3",
     ):
-        hold_out_environments(SCM(**DATA).draw_problem((0,)), held)
+        hold_out_last_training_environments(SCM(**DATA).draw_problem((0,)), held)

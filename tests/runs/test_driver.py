@@ -1,8 +1,8 @@
 from cirm.runs.driver import LOST, run_queued_jobs
-from cirm.runs.job_queue import JobQueue, TimeBudget
-from cirm.runs.jobs import Job
+from cirm.runs.job_queue import JobQueue, WallClockBudget
+from cirm.runs.jobs import TrainingJob
 
-JOBS = [Job("scm", "erm", "joint", (seed,)) for seed in range(6)]
+JOBS = [TrainingJob("scm", "erm", "joint", (seed,)) for seed in range(6)]
 
 
 class PretendedWorkers:
@@ -60,7 +60,7 @@ def test_a_lost_worker_costs_a_try_and_a_failure_does_not_stop_the_others():
 def test_a_job_that_outlives_the_budget_is_cancelled_and_stays_to_be_done():
     now = iter([0.0, 1.0, 1.0, 2000.0])
     queue = JobQueue(
-        JOBS[:3], budget=TimeBudget(1000.0, clock=lambda: next(now, 2000.0))
+        JOBS[:3], budget=WallClockBudget(1000.0, clock=lambda: next(now, 2000.0))
     )
     workers = PretendedWorkers({})
     assert run_queued_jobs(queue, workers, lambda job, part: None) == {}

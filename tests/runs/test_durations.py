@@ -5,17 +5,17 @@ import pytest
 
 from cirm.paper import EXPERIMENTS
 from cirm.runs.durations import (
-    CostEstimate,
-    JobEstimates,
+    JobCostEstimate,
+    JobSecondsEstimates,
     MachineSpeed,
-    estimate_cost,
+    estimate_cost_of_jobs,
     estimate_job_seconds,
     estimate_seconds_from_recorded_jobs,
-    hash_work_of_job,
+    hash_duration_settings,
     measure_machine_speed,
-    time_first_steps,
+    time_first_training_steps_of_job,
 )
-from cirm.runs.jobs import Job, execute_job
+from cirm.runs.jobs import TrainingJob, run_job_and_return_records
 from cirm.runs.local import list_unfinished_jobs
 
 NORMAL = MachineSpeed(1.0, 1.0)
@@ -31,7 +31,7 @@ def find_recorded_job():
 def small_job(epochs, seed=0, learner="erm"):
     data = {"source": "digits", "environments": 2, "examples": 200, "sweep": ()}
     settings = {"epochs": epochs, "hidden": (16,)}
-    return Job("colored", learner, "sequential", (seed,), data, settings)
+    return TrainingJob("colored", learner, "sequential", (seed,), data, settings)
 
 
 def test_most_jobs_of_the_tables_have_a_recorded_duration():
@@ -46,10 +46,16 @@ def test_most_jobs_of_the_tables_have_a_recorded_duration():
 
 def test_other_settings_are_other_work_and_a_preset_is_its_settings():
     job = find_recorded_job()
-    assert hash_work_of_job(job) == hash_work_of_job(replace(job, seeds=(3,)))
-    assert hash_work_of_job(job) == hash_work_of_job(replace(job, settings={}))
+    assert hash_duration_settings(job) == hash_duration_settings(
+        replace(job, seeds=(3,))
+    )
+    assert hash_duration_settings(job) == hash_duration_settings(
+        replace(job, settings={})
+    )
     slower = {**job.settings, "epochs": 1000}
-    assert hash_work_of_job(job) != hash_work_of_job(replace(job, settings=slower))
+    assert hash_duration_settings(job) != hash_duration_settings(
+        replace(job, settings=slower)
+    )
 
 
 def test_a_job_of_another_size_takes_as_long_per_example_as_the_nearest():
@@ -82,22 +88,24 @@ def test_the_first_steps_of_a_job_tell_its_time_within_a_factor_of_two(
 ):
     monkeypatch.setattr("cirm.runs.durations.MAX_CALIBRATION", 0.15)
     job = small_job(epochs=60 if learner == "vcl" else 200, learner=learner)
-    execute_job(replace(job, settings={**job.settings, "epochs": 1}), lambda done: None)
+    run_job_and_return_records(
+        replace(job, settings={**job.settings, "epochs": 1}), lambda done: None
+    )
     estimates = estimate_job_seconds([job], [], NORMAL, tmp_path)
     assert estimates.calibrated == 1
     assert list_unfinished_jobs([job], tmp_path) == [job]
     start = time.process_time()
-    execute_job(job, lambda done: None)
+    run_job_and_return_records(job, lambda done: None)
     ratio = estimates.seconds[job.key] / (time.process_time() - start)
     assert 0.5 < ratio < 2
 
 
 @dataclass(frozen=True)
-class PhasedJob(Job):
+class PhasedJob(TrainingJob):
     """A job whose reports start again in its second phase, as those of steady do."""
 
 
-@execute_job.register(PhasedJob)
+@run_job_and_return_records.register(PhasedJob)
 def run_phases(job, progress, folder=None):
     progress(0.5)
     while True:
@@ -107,7 +115,7 @@ def run_phases(job, progress, folder=None):
 
 def test_a_job_that_trains_in_phases_is_not_timed_forever(tmp_path):
     job = PhasedJob("scm", "erm", "joint", (0,))
-    assert time_first_steps(job, 0.02, tmp_path) > 0.2
+    assert time_first_training_steps_of_job(job, 0.02, tmp_path) > 0.2
     assert list_unfinished_jobs([job], tmp_path) == [job]
 
 
@@ -121,24 +129,24 @@ def test_a_job_that_ends_while_it_is_timed_is_not_run_again(tmp_path):
 def test_a_job_that_fails_while_it_is_timed_has_no_estimate(tmp_path):
     job = small_job(2)
     bad = replace(job, settings={**job.settings, "rate": 1e30, "optimiser": "sgd"})
-    cost = estimate_cost([bad], [], 2, True, tmp_path)
+    cost = estimate_cost_of_jobs([bad], [], 2, True, tmp_path)
     assert (cost.estimates.seconds, cost.core_seconds) == ({}, 0.0)
     assert list_unfinished_jobs([bad], tmp_path) == [bad]
 
 
 def test_workers_share_the_time_but_the_longest_job_is_one_job():
     seconds = {str(n): 10.0 for n in range(9)} | {"long": 100.0}
-    cost = CostEstimate(JobEstimates(seconds, 10, 0), NORMAL, 4, False, 10)
+    cost = JobCostEstimate(JobSecondsEstimates(seconds, 10, 0), NORMAL, 4, False, 10)
     assert cost.core_seconds == 190.0
     assert cost.wall_seconds == pytest.approx(104.0)
-    even = CostEstimate(JobEstimates(seconds, 10, 0), NORMAL, 1, False, 10)
+    even = JobCostEstimate(JobSecondsEstimates(seconds, 10, 0), NORMAL, 1, False, 10)
     assert even.wall_seconds == pytest.approx(194.0)
 
 
 def test_a_busy_machine_needs_more_time_by_the_clock_not_more_processor_time():
     seconds = {str(n): 10.0 for n in range(10)}
     busy = MachineSpeed(1.0, 0.25)
-    cost = CostEstimate(JobEstimates(seconds, 10, 0), busy, 1, True, 10)
+    cost = JobCostEstimate(JobSecondsEstimates(seconds, 10, 0), busy, 1, True, 10)
     assert (cost.core_seconds, cost.wall_seconds) == (100.0, pytest.approx(400.0))
 
 

@@ -2,15 +2,15 @@ import pytest
 
 from cirm.runs.job_queue import (
     JobQueue,
-    TimeBudget,
     TimeBudgetSpentError,
+    WallClockBudget,
     parse_time_budget,
 )
-from cirm.runs.jobs import Job
+from cirm.runs.jobs import TrainingJob
 
 
 def job(learner, seed=0):
-    return Job("scm", learner, "joint", (seed,))
+    return TrainingJob("scm", learner, "joint", (seed,))
 
 
 def take_all(queue):
@@ -55,7 +55,7 @@ def test_only_jobs_that_fit_into_the_time_left_are_started():
     long, short = job("erm"), job("icp")
     queue = JobQueue(
         [long, short],
-        budget=TimeBudget(60.0, clock=clock),
+        budget=WallClockBudget(60.0, clock=clock),
         seconds={long.key: 100.0, short.key: 30.0},
     )
     assert take_all(queue) == [("icp", 0)]
@@ -66,18 +66,22 @@ def test_expectations_follow_how_long_jobs_really_took():
     clock = Clock()
     jobs = [job(name) for name in ("erm", "icp", "vrex")]
     queue = JobQueue(
-        jobs, budget=TimeBudget(60.0, clock=clock), seconds={j.key: 10.0 for j in jobs}
+        jobs,
+        budget=WallClockBudget(60.0, clock=clock),
+        seconds={j.key: 10.0 for j in jobs},
     )
     first = queue.take_next_job()
     clock.now = 35.0
-    queue.record_duration(first.key, 35.0)  # so each of the others takes 35 s too
+    queue.correct_expected_durations(
+        first.key, 35.0
+    )  # so each of the others takes 35 s too
     assert queue.take_next_job() is None
     assert queue.unstarted == jobs[1:]
 
 
 def test_a_spent_budget_starts_nothing_and_later_stops_what_runs():
     clock = Clock()
-    queue = JobQueue([job("erm")], budget=TimeBudget(100.0, clock=clock))
+    queue = JobQueue([job("erm")], budget=WallClockBudget(100.0, clock=clock))
     clock.now = 101.0
     queue.check_time_budget()
     assert queue.take_next_job() is None

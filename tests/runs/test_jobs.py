@@ -14,15 +14,19 @@ import pytest
 from cirm import MLP, Descent, __version__
 from cirm.evaluation import run
 from cirm.learners.erm import ERM
-from cirm.records import Score
+from cirm.records import ScoreRecord
 from cirm.runs import plans
-from cirm.runs.jobs import Job, create_inference_of_job
+from cirm.runs.jobs import TrainingJob, create_inference_of_job
 from cirm.runs.local import (
-    collect_records_of_jobs,
     list_unfinished_jobs,
+    read_records_of_finished_jobs,
     run_jobs_locally,
 )
-from cirm.runs.plans import describe_setting_selection, plan_jobs, prepare_dataset
+from cirm.runs.plans import (
+    create_and_draw_dataset,
+    describe_setting_selection,
+    plan_jobs_of_learner,
+)
 
 
 def write_images(folder, seed=0):
@@ -41,9 +45,9 @@ def write_images(folder, seed=0):
 def plan(**settings):
     dataset = settings.pop("dataset", "colored")
     order = settings.pop("order", "joint")
-    on = prepare_dataset(dataset, settings)
+    on = create_and_draw_dataset(dataset, settings)
     texts = ["epochs=1", "hidden=4"]
-    (job,) = plan_jobs(on, "erm", order, (0,), texts=texts)
+    (job,) = plan_jobs_of_learner(on, "erm", order, (0,), texts=texts)
     return job
 
 
@@ -65,7 +69,7 @@ def plan_tables(path):
 
 
 def test_a_key_stands_for_the_whole_content():
-    job = Job("colored", "erm", "joint", (0,))
+    job = TrainingJob("colored", "erm", "joint", (0,))
     others = [replace(job, seeds=(1,)), replace(job, settings={"epochs": 1})]
     assert len({j.key for j in (job, *others)}) == 3
     assert replace(job).key == job.key
@@ -73,7 +77,7 @@ def test_a_key_stands_for_the_whole_content():
 
 def test_a_change_for_tables_alone_keeps_the_records_of_images(monkeypatch):
     def make_jobs():
-        return [Job(data, "erm", "joint", (0,)) for data in ("colored", "scm")]
+        return [TrainingJob(data, "erm", "joint", (0,)) for data in ("colored", "scm")]
 
     images, table = (job.key for job in make_jobs())
     monkeypatch.setattr(ERM, "table_revision", 1)
@@ -86,7 +90,9 @@ def test_a_change_for_tables_alone_keeps_the_records_of_images(monkeypatch):
 def test_the_key_of_a_job_without_files_is_the_same_as_ever():
     """Records that were written before are found under these keys."""
     data = {"source": "digits", "environments": 2}
-    job = Job("colored", "erm", "joint", (0, 1), data, {"epochs": 3}, label="erm")
+    job = TrainingJob(
+        "colored", "erm", "joint", (0, 1), data, {"epochs": 3}, label="erm"
+    )
     content = {
         "version": __version__,
         "dataset": "colored",
@@ -170,17 +176,17 @@ OWN = f"{__name__}:OwnERM"
 
 
 def scores(records):
-    return [(r.environment, r.value) for r in records if isinstance(r, Score)]
+    return [(r.environment, r.value) for r in records if isinstance(r, ScoreRecord)]
 
 
 def test_an_instance_a_class_and_an_import_path_run_as_a_key_does(tmp_path):
-    on = prepare_dataset("colored", {"examples": "50", "sweep": ""})
+    on = create_and_draw_dataset("colored", {"examples": "50", "sweep": ""})
     learners = ["erm", ERM, ERM(descent=Descent(epochs=3)), OwnERM, OWN]
     found = {}
     for learner in learners:
-        (job,) = plan_jobs(on, learner, "joint", (0,), texts=["epochs=3"])
+        (job,) = plan_jobs_of_learner(on, learner, "joint", (0,), texts=["epochs=3"])
         assert run_jobs_locally([job], tmp_path, 1) == {}
-        found[job.learner] = scores(collect_records_of_jobs([job], tmp_path))
+        found[job.learner] = scores(read_records_of_finished_jobs([job], tmp_path))
     assert list(found) == ["erm", OWN]
     assert found["erm"] == found[OWN] and len(found["erm"]) > 3
     for learner in (learners[2], OwnERM(descent=Descent(epochs=3))):
@@ -189,9 +195,11 @@ def test_an_instance_a_class_and_an_import_path_run_as_a_key_does(tmp_path):
 
 
 def test_settings_of_an_instance_are_below_the_preset_and_the_texts():
-    on = prepare_dataset("colored", {"examples": "50"})
+    on = create_and_draw_dataset("colored", {"examples": "50"})
     learner = ERM(descent=Descent(epochs=7, rate=0.5, batch=3))
-    (job,) = plan_jobs(on, learner, "joint", (0,), preset="paper", texts=["epochs=1"])
+    (job,) = plan_jobs_of_learner(
+        on, learner, "joint", (0,), preset="paper", texts=["epochs=1"]
+    )
     paper = ERM.presets["paper"]
     assert job.settings["epochs"] == 1
     assert job.settings["rate"] == paper["rate"]
@@ -199,16 +207,16 @@ def test_settings_of_an_instance_are_below_the_preset_and_the_texts():
 
 
 def test_a_learner_that_other_processes_cannot_create_is_refused():
-    on = prepare_dataset("colored", {"examples": "50"})
+    on = create_and_draw_dataset("colored", {"examples": "50"})
 
     @dataclass(frozen=True)
     class Local(ERM):
         pass
 
     with pytest.raises(ValueError, match=r"inside a function.* Define it at the top"):
-        plan_jobs(on, Local(), "joint", (0,))
+        plan_jobs_of_learner(on, Local(), "joint", (0,))
     with pytest.raises(ValueError, match="was created with a network"):
-        plan_jobs(on, ERM(network=MLP((128, 2))), "joint", (0,))
+        plan_jobs_of_learner(on, ERM(network=MLP((128, 2))), "joint", (0,))
 
 
 @pytest.mark.parametrize(
@@ -230,10 +238,12 @@ def test_the_choice_of_settings_is_described_for_the_learner_at_hand(
 
 
 def test_seeds_share_a_job_only_if_inputs_are_few_and_environments_given(monkeypatch):
-    on = prepare_dataset("colored", {"examples": "50"})  # 8 x 8 pixels, two channels
+    on = create_and_draw_dataset(
+        "colored", {"examples": "50"}
+    )  # 8 x 8 pixels, two channels
 
     def count(**options):
-        jobs = plan_jobs(on, "erm", "joint", range(3), **options)
+        jobs = plan_jobs_of_learner(on, "erm", "joint", range(3), **options)
         return [job.seeds for job in jobs]
 
     assert count() == [(0, 1, 2)]

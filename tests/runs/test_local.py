@@ -8,30 +8,30 @@ from dataclasses import replace
 
 import pytest
 
-from cirm.records import Run, Score, format_record, write_records
+from cirm.records import RunRecord, ScoreRecord, format_record, write_records
 from cirm.runs import local
-from cirm.runs.engines import Engine
+from cirm.runs.engines import JobEngine
 from cirm.runs.local import (
-    collect_records_of_jobs,
     get_records_path,
     list_unfinished_jobs,
     read_job_duration,
+    read_records_of_finished_jobs,
     run_jobs_locally,
 )
-from cirm.runs.plans import plan_jobs, prepare_dataset
+from cirm.runs.plans import create_and_draw_dataset, plan_jobs_of_learner
 
 DATA = {"source": "digits", "environments": "2", "examples": "100"}
 
 
 def jobs(epochs=2, seeds=2):
     texts = [f"epochs={epochs}", "hidden=8"]
-    on = prepare_dataset("colored", DATA)
-    (job,) = plan_jobs(on, "erm", "sequential", range(seeds), texts=texts)
+    on = create_and_draw_dataset("colored", DATA)
+    (job,) = plan_jobs_of_learner(on, "erm", "sequential", range(seeds), texts=texts)
     return [replace(job, seeds=(seed,)) for seed in job.seeds]
 
 
 def scores(records):
-    return [format_record(r) for r in records if isinstance(r, Score)]
+    return [format_record(r) for r in records if isinstance(r, ScoreRecord)]
 
 
 def test_finished_jobs_are_not_run_again(tmp_path):
@@ -50,7 +50,7 @@ def test_numbers_do_not_depend_on_the_number_of_processes(tmp_path):
     run_jobs_locally(work, tmp_path / "one", 1)
     run_jobs_locally(work, tmp_path / "two", 2, lambda job, done: reports.append(done))
     one, two = (
-        collect_records_of_jobs(work, tmp_path / name) for name in ("one", "two")
+        read_records_of_finished_jobs(work, tmp_path / name) for name in ("one", "two")
     )
     assert scores(one) == scores(two)
     assert reports.count(1.0) >= 2
@@ -69,22 +69,22 @@ def test_an_error_without_words_is_reported_by_its_kind(tmp_path, monkeypatch):
     def fail(job, progress, folder):
         raise MemoryError
 
-    monkeypatch.setattr(local, "execute_job", fail)
+    monkeypatch.setattr(local, "run_job_and_return_records", fail)
     (job,) = jobs(seeds=1)
     assert run_jobs_locally([job], tmp_path, 1) == {job.key: "MemoryError"}
 
 
 def test_the_duration_of_a_job_is_that_of_its_closing_row(tmp_path):
     (job,) = jobs(seeds=1)
-    score = Score("erm", "joint", 0, 0, "a", "train", "accuracy", 50.0)
-    run = Run("erm", "joint", (0,), {}, {}, "", {}, 12.5)
+    score = ScoreRecord("erm", "joint", 0, 0, "a", "train", "accuracy", 50.0)
+    run = RunRecord("erm", "joint", (0,), {}, {}, "", {}, 12.5)
     write_records(get_records_path(job, tmp_path), [score, run])
     assert read_job_duration(job, tmp_path) == 12.5
 
 
 def test_an_engine_runs_so_many_jobs_at_a_time():
-    assert Engine("local", 3).job_limit == 3
-    assert Engine("local").job_limit == os.cpu_count()
+    assert JobEngine("local", 3).job_limit == 3
+    assert JobEngine("local").job_limit == os.cpu_count()
 
 
 @pytest.mark.integration
@@ -112,10 +112,10 @@ def test_workers_end_when_the_driver_is_killed(tmp_path):
     script = (
         "import multiprocessing, sys\n"
         "from pathlib import Path\n"
-        "from cirm.runs.jobs import Job\n"
+        "from cirm.runs.jobs import TrainingJob\n"
         "from cirm.runs.local import run_jobs_locally\n"
         "data = {'source': 'digits', 'examples': 100, 'sweep': ()}\n"
-        "work = [Job('colored', 'erm', 'joint', (s,), data, {'epochs': 10**6})"
+        "work = [TrainingJob('colored', 'erm', 'joint', (s,), data, {'epochs': 10**6})"
         " for s in (0, 1)]\n"
         "def told(job, done):\n"
         "    print(*(c.pid for c in multiprocessing.active_children()), flush=True)\n"
@@ -159,7 +159,7 @@ def test_a_killed_run_continues_and_ends_with_the_same_numbers(tmp_path):
         "run_jobs_locally(work, Path(sys.argv[2]), 1)\n"
     )
     (tmp_path / "tests_jobs.py").write_text(
-        f"from cirm.runs.jobs import Job\nwork = {work!r}\n"
+        f"from cirm.runs.jobs import TrainingJob\nwork = {work!r}\n"
     )
     folder = tmp_path / "killed"
     process = subprocess.Popen(
@@ -175,7 +175,7 @@ def test_a_killed_run_continues_and_ends_with_the_same_numbers(tmp_path):
     run_jobs_locally(work, folder, 1)
     run_jobs_locally(work, tmp_path / "whole", 1)
     killed, whole = (
-        collect_records_of_jobs(work, f) for f in (folder, tmp_path / "whole")
+        read_records_of_finished_jobs(work, f) for f in (folder, tmp_path / "whole")
     )
     assert scores(killed) == scores(whole)
     assert not list(folder.glob("jobs/*.tmp"))

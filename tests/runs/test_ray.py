@@ -18,12 +18,16 @@ import pytest
 
 from cirm import load
 from cirm.cli import main
-from cirm.records import Score, format_record
-from cirm.runs.engines import Engine
-from cirm.runs.job_queue import JobQueue, TimeBudget
-from cirm.runs.local import collect_records_of_jobs, list_unfinished_jobs
-from cirm.runs.plans import plan_jobs, prepare_dataset
-from cirm.runs.ray_engine import check_ray_address, connect_to_ray, run_job_on_worker
+from cirm.records import ScoreRecord, format_record
+from cirm.runs.engines import JobEngine
+from cirm.runs.job_queue import JobQueue, WallClockBudget
+from cirm.runs.local import list_unfinished_jobs, read_records_of_finished_jobs
+from cirm.runs.plans import create_and_draw_dataset, plan_jobs_of_learner
+from cirm.runs.ray_engine import (
+    check_ray_address,
+    connect_to_ray,
+    run_job_on_ray_worker,
+)
 
 DATA = {"dimension": "4", "examples": "100"}  # which a new worker has quickly
 
@@ -86,17 +90,17 @@ def wait_until_it_answers(head, address):
 
 
 def jobs(epochs=2, seeds=2):
-    on = prepare_dataset("scm", DATA)
+    on = create_and_draw_dataset("scm", DATA)
     texts = [f"epochs={epochs}", "hidden=8"]
-    (job,) = plan_jobs(on, "erm", "sequential", range(seeds), texts=texts)
+    (job,) = plan_jobs_of_learner(on, "erm", "sequential", range(seeds), texts=texts)
     return [replace(job, seeds=(seed,)) for seed in job.seeds]
 
 
 def scores(jobs, folder):
     return [
         format_record(r)
-        for r in collect_records_of_jobs(jobs, folder)
-        if isinstance(r, Score)
+        for r in read_records_of_finished_jobs(jobs, folder)
+        if isinstance(r, ScoreRecord)
     ]
 
 
@@ -105,7 +109,11 @@ def workers(head):
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if (process / "cmdline").read_bytes().startswith(b"ray::run_job_on_worker"):
+            if (
+                (process / "cmdline")
+                .read_bytes()
+                .startswith(b"ray::run_job_on_ray_worker")
+            ):
                 found.append(int(process.name))
         except OSError:  # it has ended meanwhile
             continue
@@ -124,14 +132,14 @@ def test_a_failing_job_does_not_stop_the_others_and_numbers_are_those_of_local(
     bad = replace(good[0], settings={**good[0].settings, "rate": 1e30})
     bad = replace(bad, settings={**bad.settings, "optimiser": "sgd"})
     reports = []
-    failures = Engine("ray", address=cluster.address)(
+    failures = JobEngine("ray", address=cluster.address)(
         [bad, *good], tmp_path / "ray", lambda job, done: reports.append(done)
     )
     assert list(failures) == [bad.key]
     assert "training diverged at step" in failures[bad.key]
     assert list_unfinished_jobs([bad, *good], tmp_path / "ray") == [bad]
     assert reports.count(1.0) == 3
-    assert Engine("local", 1)(good, tmp_path / "local") == {}
+    assert JobEngine("local", 1)(good, tmp_path / "local") == {}
     assert scores(good, tmp_path / "ray") == scores(good, tmp_path / "local")
 
 
@@ -146,10 +154,12 @@ def test_a_killed_worker_costs_its_job_a_try(cluster, tmp_path):
             for process in killed:
                 os.kill(process, signal.SIGKILL)
 
-    assert Engine("ray", 1, cluster.address)([job], tmp_path / "ray", kill_once) == {}
+    assert (
+        JobEngine("ray", 1, cluster.address)([job], tmp_path / "ray", kill_once) == {}
+    )
     assert len(killed) == 1
     assert parts[-1] == 1.0
-    assert Engine("local", 1)([job], tmp_path / "local") == {}
+    assert JobEngine("local", 1)([job], tmp_path / "local") == {}
     assert scores([job], tmp_path / "ray") == scores([job], tmp_path / "local")
 
 
@@ -194,8 +204,8 @@ def test_models_are_fitted_on_the_cluster_and_a_bad_file_is_named(
 def test_a_budget_holds_on_a_cluster_and_the_rest_is_done_later(cluster, tmp_path):
     work = jobs(epochs=2, seeds=4)
     seconds = {work[0].key: 0.1, **{job.key: 1000.0 for job in work[1:]}}
-    queue = JobQueue(work, budget=TimeBudget(600.0), seconds=seconds)
-    engine = Engine("ray", address=cluster.address)
+    queue = JobQueue(work, budget=WallClockBudget(600.0), seconds=seconds)
+    engine = JobEngine("ray", address=cluster.address)
     assert engine(work, tmp_path, queue=queue) == {}
     assert list_unfinished_jobs(work, tmp_path) == queue.unstarted == work[1:]
     assert engine(work, tmp_path) == {}
@@ -204,7 +214,7 @@ def test_a_budget_holds_on_a_cluster_and_the_rest_is_done_later(cluster, tmp_pat
 
 def test_a_worker_of_another_version_is_named():
     (job,) = jobs(seeds=1)
-    text, reason = run_job_on_worker(job, "0.0.1", None)
+    text, reason = run_job_on_ray_worker(job, "0.0.1", None)
     assert text == ""
     assert reason.startswith("its worker has cirm ")
     assert "the driver has 0.0.1: install the same version" in reason

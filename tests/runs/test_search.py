@@ -10,18 +10,18 @@ import torch
 from cirm import Descent
 from cirm.evaluation.selection import Rule
 from cirm.learners.erm import ERM
-from cirm.records import Score, read_records, write_records
-from cirm.runs.jobs import execute_job
+from cirm.records import ScoreRecord, read_records, write_records
+from cirm.runs.jobs import run_job_and_return_records
 from cirm.runs.local import get_records_path, list_unfinished_jobs, run_jobs_locally
-from cirm.runs.plans import plan_jobs, prepare_dataset
+from cirm.runs.plans import create_and_draw_dataset, plan_jobs_of_learner
 from cirm.runs.search import (
-    RandomSearch,
-    format_run_command,
+    SettingsRandomSearch,
+    format_cirm_run_command,
     remove_test_environments,
-    summarise_search,
+    summarise_random_search,
 )
 from cirm.runs.search_space import parse_search_space
-from cirm.settings import parse_assignments
+from cirm.settings import parse_name_value_assignments
 
 DATA = {"source": "digits", "examples": "100", "sweep": ""}
 SPACE = "rate=1e-4..1e-2:log,dropout=0|0.5"
@@ -30,9 +30,9 @@ FIXED = {"epochs": 2, "hidden": (8,)}
 
 
 def search(rules=HONEST, trials=2, data=DATA, space=SPACE, learner="erm", **rest):
-    on = remove_test_environments(prepare_dataset("colored", data))
+    on = remove_test_environments(create_and_draw_dataset("colored", data))
     fields = {"order": "sequential", "seeds": (0, 1), "settings": FIXED, **rest}
-    return RandomSearch(
+    return SettingsRandomSearch(
         on,
         learner,
         space=parse_search_space(learner, [space]),
@@ -43,7 +43,7 @@ def search(rules=HONEST, trials=2, data=DATA, space=SPACE, learner="erm", **rest
 
 
 def scores(records):
-    found = [r for r in records if isinstance(r, Score)]
+    found = [r for r in records if isinstance(r, ScoreRecord)]
     return {(r.metric, r.environment, r.seed): r.value for r in found}
 
 
@@ -62,7 +62,7 @@ def test_no_rule_depends_on_the_test_environment_but_the_oracle():
         jobs = search((*HONEST, "oracle"), 1, {**DATA, "test_flip": flip}).plan_jobs()
         rows = {}
         for job in jobs:
-            rows |= scores(execute_job(job, nothing))
+            rows |= scores(run_job_and_return_records(job, nothing))
         found.append(rows)
     assert {rule for rule, _, _ in found[0]} == {*HONEST, "oracle"}
     for place, value in found[0].items():
@@ -72,7 +72,9 @@ def test_no_rule_depends_on_the_test_environment_but_the_oracle():
 def test_only_with_the_oracle_is_the_test_environment_scored():
     (job,) = search(("held-out",), 1).plan_jobs()
     assert not job.oracle
-    assert "oracle" not in {rule for rule, _, _ in scores(execute_job(job, nothing))}
+    assert "oracle" not in {
+        rule for rule, _, _ in scores(run_job_and_return_records(job, nothing))
+    }
 
 
 def test_rules_share_what_was_trained(tmp_path):
@@ -80,7 +82,7 @@ def test_rules_share_what_was_trained(tmp_path):
     run_jobs_locally(one.plan_jobs(), tmp_path, 1)
     more = search(("held-out", "worst-group", "next"))
     assert list_unfinished_jobs(more.plan_jobs(), tmp_path) == []
-    assert set(summarise_search(more, tmp_path)["picks"]) == {
+    assert set(summarise_random_search(more, tmp_path)["picks"]) == {
         "held-out",
         "worst-group",
         "next",
@@ -101,7 +103,7 @@ def test_more_trials_go_on_from_those_there_are(tmp_path):
 def test_each_rule_picks_the_trial_with_its_highest_score(tmp_path):
     made = search(trials=3)
     run_jobs_locally(made.plan_jobs(), tmp_path, 1)
-    found = summarise_search(made, tmp_path)
+    found = summarise_random_search(made, tmp_path)
     assert [trial["state"] for trial in found["trials"]] == ["done"] * 3
     assert found["trials"][0]["settings"] == FIXED
     for rule, pick in found["picks"].items():
@@ -115,10 +117,12 @@ def test_the_score_of_leave_one_out_is_the_mean_over_environments(tmp_path):
     made = search(("leave-one-out",), 1)
     rows = {}
     for job in made.plan_jobs():
-        rows |= scores(execute_job(job, nothing))
+        rows |= scores(run_job_and_return_records(job, nothing))
     assert {place for _, place, _ in rows} == {"train-1", "train-2"}
     run_jobs_locally(made.plan_jobs(), tmp_path, 1)
-    found = summarise_search(made, tmp_path)["trials"][0]["scores"]["leave-one-out"]
+    found = summarise_random_search(made, tmp_path)["trials"][0]["scores"][
+        "leave-one-out"
+    ]
     assert found["mean"] == pytest.approx(sum(rows.values()) / 4)
     assert found["seeds"] == 2
 
@@ -129,18 +133,18 @@ def test_scores_have_the_sample_deviation_over_all_seeds(tmp_path):
     run_jobs_locally([job], tmp_path, 1)
     path = get_records_path(job, tmp_path)
     rows = [
-        replace(row, value=10.0 * row.seed) if isinstance(row, Score) else row
+        replace(row, value=10.0 * row.seed) if isinstance(row, ScoreRecord) else row
         for row in read_records(path)
     ]
     write_records(path, rows)
-    found = summarise_search(made, tmp_path)["trials"][0]["scores"]["held-out"]
+    found = summarise_random_search(made, tmp_path)["trials"][0]["scores"]["held-out"]
     assert found == {"mean": 5.0, "std": pytest.approx(50**0.5), "seeds": 2}
     lost = [
         replace(row, value=math.nan) if getattr(row, "seed", 0) == 1 else row
         for row in rows
     ]
     write_records(path, lost)
-    summary = summarise_search(made, tmp_path)
+    summary = summarise_random_search(made, tmp_path)
     assert summary["trials"][0]["scores"] == {} and summary["picks"] == {}
 
 
@@ -154,7 +158,7 @@ def test_a_trial_that_diverges_is_not_picked_and_not_tried_again(tmp_path):
     made = search(("held-out",), 2, settings=wild, space="rate=1e-4..1e-3")
     assert run_jobs_locally(made.plan_jobs(), tmp_path, 1) == {}
     assert list_unfinished_jobs(made.plan_jobs(), tmp_path) == []
-    found = summarise_search(made, tmp_path)
+    found = summarise_random_search(made, tmp_path)
     assert [trial["state"] for trial in found["trials"]] == ["diverged", "done"]
     assert found["picks"]["held-out"]["trial"] == 1
 
@@ -164,7 +168,7 @@ def test_a_trial_without_all_its_jobs_is_not_picked(tmp_path):
     jobs = made.plan_jobs()
     run_jobs_locally(jobs, tmp_path, 1)
     get_records_path(jobs[-1], tmp_path).unlink()
-    found = summarise_search(made, tmp_path)
+    found = summarise_random_search(made, tmp_path)
     assert [trial["state"] for trial in found["trials"]] == ["done", "not run"]
     assert {pick["trial"] for pick in found["picks"].values()} == {0}
 
@@ -175,8 +179,8 @@ def test_another_process_knows_what_to_do_with_a_trial():
     code = (
         "import pickle, sys\n"
         "job = pickle.load(sys.stdin.buffer)\n"
-        "from cirm.runs.jobs import execute_job\n"
-        "print(execute_job.dispatch(type(job)).__name__, job.key)\n"
+        "from cirm.runs.jobs import run_job_and_return_records\n"
+        "print(run_job_and_return_records.dispatch(type(job)).__name__, job.key)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -190,11 +194,11 @@ def test_another_process_knows_what_to_do_with_a_trial():
 def test_the_command_of_a_pick_gives_its_settings_back():
     made = search(preset="paper")
     settings = made.get_settings(1)
-    words = format_run_command(made, settings).split()
+    words = format_cirm_run_command(made, settings).split()
     assert words[:2] == ["cirm", "run"]
     texts = [words[n + 1] for n, word in enumerate(words) if word == "--set"]
-    assert parse_assignments(texts, "--set")["hidden"] == "8"
-    (job, *_) = plan_jobs(
+    assert parse_name_value_assignments(texts, "--set")["hidden"] == "8"
+    (job, *_) = plan_jobs_of_learner(
         made.on, "erm", "sequential", (0,), preset="paper", texts=texts
     )
     assert job.settings == settings
@@ -209,10 +213,10 @@ def test_settings_that_make_no_sense_are_refused_before_anything_runs():
 
 
 def test_values_are_searched_by_negative_errors(tmp_path):
-    on = remove_test_environments(prepare_dataset("scm", {"examples": "40"}))
+    on = remove_test_environments(create_and_draw_dataset("scm", {"examples": "40"}))
     made = replace(search(HONEST, 2), on=on, order="joint", rules=("worst-group",))
     run_jobs_locally(made.plan_jobs(), tmp_path, 1)
-    found = summarise_search(made, tmp_path)
+    found = summarise_random_search(made, tmp_path)
     assert found["metric"] == "error"
     assert found["picks"]["worst-group"]["score"]["mean"] < 0
 
@@ -244,7 +248,7 @@ class LeftOutTwice(Rule):
 def test_a_rule_of_ones_own_picks_beside_the_others(tmp_path):
     made = search(("held-out", "leave-one-out", Quantile(0.0), LeftOutTwice()), 2)
     assert run_jobs_locally(made.plan_jobs(), tmp_path, 1) == {}
-    found = summarise_search(made, tmp_path)
+    found = summarise_random_search(made, tmp_path)
     assert found["rules"]["quantile"] == Quantile.description
     for trial in found["trials"]:
         means = {rule: score["mean"] for rule, score in trial["scores"].items()}
@@ -280,7 +284,7 @@ def test_a_learner_instance_is_searched_from_its_own_settings():
     assert [job.learner for job in made.plan_jobs()] == ["erm", "erm"]
     assert [job.settings["epochs"] for job in made.plan_jobs()] == [7, 7]
     assert made.plan_jobs()[1].settings["rate"] == one.get_settings(1)["rate"]
-    assert "--set epochs=7" in format_run_command(made, made.get_settings(0))
+    assert "--set epochs=7" in format_cirm_run_command(made, made.get_settings(0))
 
 
 def test_a_trial_after_inference_learns_from_inferred_environments(tmp_path):
@@ -288,9 +292,9 @@ def test_a_trial_after_inference_learns_from_inferred_environments(tmp_path):
     after = replace(plain, infer="eiil", inference={"epochs": 2, "steps": 0})
     (one,), (two,) = plain.plan_jobs(), after.plan_jobs()
     assert one.key != two.key
-    execute_job(two, nothing, tmp_path)
+    run_job_and_return_records(two, nothing, tmp_path)
     inferred = list((tmp_path / "inferred").iterdir())
     assert len(inferred) == 2  # one for each stage
-    assert scores(execute_job(two, nothing, tmp_path)) == scores(
-        execute_job(two, nothing)
+    assert scores(run_job_and_return_records(two, nothing, tmp_path)) == scores(
+        run_job_and_return_records(two, nothing)
     )

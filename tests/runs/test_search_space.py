@@ -8,9 +8,9 @@ from cirm.environments import Environment, Task
 from cirm.learners import CONTINUAL, LEARNERS, create, get_learner_class
 from cirm.learners.base import Learner, PointState
 from cirm.runs.search_space import (
-    SearchChoices,
-    SearchRange,
-    draw_trial_settings,
+    SettingSearchChoices,
+    SettingSearchRange,
+    draw_settings_of_trial,
     format_search_space,
     parse_search_space,
 )
@@ -19,8 +19,8 @@ from cirm.runs.search_space import (
 def test_ranges_and_alternatives_are_read_with_the_types_of_the_settings():
     text = "rate=1e-4..1e-2:log,hidden=100,100|390,epochs=10..50,optimiser=adam|sgd"
     space = parse_search_space("erm", [text, "dropout=0.5|0.75"])
-    assert space["rate"] == SearchRange(1e-4, 1e-2, log=True)
-    assert space["epochs"] == SearchRange(10, 50, whole=True)
+    assert space["rate"] == SettingSearchRange(1e-4, 1e-2, log=True)
+    assert space["epochs"] == SettingSearchRange(10, 50, whole=True)
     assert space["hidden"].values == ((100, 100), (390,))
     assert space["optimiser"].values == ("adam", "sgd")
     assert space["dropout"].values == (0.5, 0.75)
@@ -33,28 +33,39 @@ def test_what_is_written_out_is_read_back():
 
 
 def test_places_from_zero_to_one_cover_a_range():
-    assert [SearchRange(1, 100, log=True).get_value_at(p) for p in (0, 0.5, 1)] == [
+    assert [
+        SettingSearchRange(1, 100, log=True).get_value_at_position(p)
+        for p in (0, 0.5, 1)
+    ] == [
         1,
         10,
         100,
     ]
-    assert [SearchRange(0, 4, whole=True).get_value_at(p) for p in (0, 0.49, 1)] == [
+    assert [
+        SettingSearchRange(0, 4, whole=True).get_value_at_position(p)
+        for p in (0, 0.49, 1)
+    ] == [
         0,
         2,
         4,
     ]
-    assert SearchChoices(("a", "b"), ("a", "b")).get_value_at(1.0) == "b"
+    assert (
+        SettingSearchChoices(("a", "b"), ("a", "b")).get_value_at_position(1.0) == "b"
+    )
 
 
 def test_rounding_does_not_leave_a_range():
-    ends = SearchRange(0.12345, 0.98765)
-    assert (ends.get_value_at(0.0), ends.get_value_at(1.0)) == (0.12345, 0.98765)
-    assert ends.get_value_at(0.5) == 0.556
+    ends = SettingSearchRange(0.12345, 0.98765)
+    assert (ends.get_value_at_position(0.0), ends.get_value_at_position(1.0)) == (
+        0.12345,
+        0.98765,
+    )
+    assert ends.get_value_at_position(0.5) == 0.556
 
 
 def test_draws_stay_inside_and_fill_the_space():
     space = parse_search_space("erm", ["rate=1e-4..1e-2:log,dropout=0.5|0.75"])
-    found = [draw_trial_settings(space, trial) for trial in range(1, 200)]
+    found = [draw_settings_of_trial(space, trial) for trial in range(1, 200)]
     logs = torch.tensor([math.log10(s["rate"]) for s in found])
     assert logs.min() >= -4 and logs.max() <= -2
     assert logs.mean().item() == pytest.approx(-3, abs=0.15)
@@ -64,13 +75,16 @@ def test_draws_stay_inside_and_fill_the_space():
 def test_a_trial_does_not_depend_on_the_other_settings_or_trials():
     few = parse_search_space("erm", ["rate=1e-4..1e-2:log"])
     more = parse_search_space("erm", ["dropout=0|0.5,rate=1e-4..1e-2:log"])
-    assert draw_trial_settings(few, 7)["rate"] == draw_trial_settings(more, 7)["rate"]
-    assert draw_trial_settings(few, 7) != draw_trial_settings(few, 8)
-    assert draw_trial_settings(few, 7, seed=1) != draw_trial_settings(few, 7)
+    assert (
+        draw_settings_of_trial(few, 7)["rate"]
+        == draw_settings_of_trial(more, 7)["rate"]
+    )
+    assert draw_settings_of_trial(few, 7) != draw_settings_of_trial(few, 8)
+    assert draw_settings_of_trial(few, 7, seed=1) != draw_settings_of_trial(few, 7)
 
 
 def test_the_first_trial_has_the_settings_as_they_are():
-    assert draw_trial_settings(parse_search_space("erm"), 0) == {}
+    assert draw_settings_of_trial(parse_search_space("erm"), 0) == {}
 
 
 @pytest.mark.parametrize("key", [*LEARNERS, *CONTINUAL])
@@ -82,7 +96,7 @@ def test_every_learner_has_a_space_and_can_be_made_with_what_is_drawn(key):
     space = parse_search_space(key)
     assert space
     for trial in range(1, 30):
-        create(key, data, draw_trial_settings(space, trial))
+        create(key, data, draw_settings_of_trial(space, trial))
 
 
 @pytest.mark.parametrize(

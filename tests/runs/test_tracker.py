@@ -1,24 +1,24 @@
 import pytest
 
-from cirm.runs.jobs import Job
+from cirm.runs.jobs import TrainingJob
 from cirm.runs.tracker import (
-    JobTracker,
-    describe_job,
-    estimate_data_work,
+    JobProgressTracker,
+    describe_job_in_few_words,
+    estimate_dataset_work_units,
     guess_seconds_per_work_unit,
 )
 
 
 def jobs(*names, **data):
     return [
-        Job("colored", name, "sequential", (seed,), {"source": "mnist", **data})
+        TrainingJob("colored", name, "sequential", (seed,), {"source": "mnist", **data})
         for seed, name in enumerate(names)
     ]
 
 
 def test_a_learner_that_has_finished_a_job_is_expected_to_take_as_long_again():
     first, second = jobs("erm", "erm")
-    tracker = JobTracker([first, second], 1, [], clock=lambda: 0.0)
+    tracker = JobProgressTracker([first, second], 1, [], clock=lambda: 0.0)
     tracker.finish(first, 10.0)
     assert (tracker.finished_jobs, tracker.fraction_done) == (1, 0.5)
     assert tracker.seconds_left == pytest.approx(10.0)
@@ -29,27 +29,29 @@ def test_a_learner_that_has_finished_a_job_is_expected_to_take_as_long_again():
 
 def test_a_learner_without_a_time_is_guessed_at_the_speed_of_the_others():
     first, second = jobs("erm", "mer")
-    tracker = JobTracker([first, second], 1, [])
+    tracker = JobProgressTracker([first, second], 1, [])
     tracker.finish(first, 3 * guess_seconds_per_work_unit("erm"))
     assert tracker.seconds_left == pytest.approx(3 * guess_seconds_per_work_unit("mer"))
 
 
 def test_times_of_an_earlier_run_count():
     (job,) = jobs("erm", environments=6, examples=1000)
-    assert JobTracker([job], 1, [("erm", 1.0, 5.0)]).seconds_left == pytest.approx(15.0)
-    assert estimate_data_work({"environments": 6, "examples": 1000}, 1) == 3
+    assert JobProgressTracker(
+        [job], 1, [("erm", 1.0, 5.0)]
+    ).seconds_left == pytest.approx(15.0)
+    assert estimate_dataset_work_units({"environments": 6, "examples": 1000}, 1) == 3
 
 
 def test_a_small_job_of_an_earlier_run_says_little_about_a_large_one():
     (job,) = jobs("irmv1", environments=1, examples=50_000)
     times = [("irmv1", 0.5, 60.0), ("irmv1", 24.5, 440.0)]
-    assert JobTracker([job], 1, times).seconds_left == pytest.approx(500.0)
+    assert JobProgressTracker([job], 1, times).seconds_left == pytest.approx(500.0)
 
 
 def test_a_learner_that_runs_for_the_first_time_shows_its_speed():
     now = [0.0]
     first, second = jobs("erm", "erm")
-    tracker = JobTracker([first, second], 1, [], clock=lambda: now[0])
+    tracker = JobProgressTracker([first, second], 1, [], clock=lambda: now[0])
     tracker.update(first, 0.1)
     now[0] = 20.0
     tracker.update(first, 0.3)
@@ -63,7 +65,7 @@ def simulate(jobs, seconds, expected, workers=2, start=4.0, slow=8.0):
     `slow` times as long as they should, as the first steps do.
     """
     now, waiting, running, trace = [0.0], list(jobs), [], []
-    tracker = JobTracker(jobs, workers, [], lambda: now[0], expected)
+    tracker = JobProgressTracker(jobs, workers, [], lambda: now[0], expected)
     while waiting or running:
         while waiting and len(running) < workers:
             delay = start if now[0] == 0 else 0.0
@@ -110,16 +112,18 @@ def test_the_time_left_of_a_single_job_follows_its_own_pace():
 
 
 def test_workers_share_the_jobs_but_not_a_single_job():
-    tracker = JobTracker(jobs("erm", "erm", "erm", "erm"), 2, [("erm", 1.0, 10.0)])
+    tracker = JobProgressTracker(
+        jobs("erm", "erm", "erm", "erm"), 2, [("erm", 1.0, 10.0)]
+    )
     assert tracker.seconds_left == pytest.approx(20.0)
-    assert JobTracker(
+    assert JobProgressTracker(
         jobs("erm"), 8, [("erm", 1.0, 10.0)]
     ).seconds_left == pytest.approx(10.0)
 
 
 def test_on_a_cluster_as_many_workers_are_assumed_as_have_been_seen():
     work = jobs("erm", "erm", "erm", "erm")
-    tracker = JobTracker(work, 0, [("erm", 1.0, 10.0)], clock=lambda: 0.0)
+    tracker = JobProgressTracker(work, 0, [("erm", 1.0, 10.0)], clock=lambda: 0.0)
     assert tracker.seconds_left == pytest.approx(40.0)
     for job in work[:2]:
         tracker.update(job, 0.5)
@@ -130,7 +134,7 @@ def test_on_a_cluster_as_many_workers_are_assumed_as_have_been_seen():
 
 
 def test_only_the_first_of_many_running_jobs_are_named():
-    tracker = JobTracker(work := jobs(*["erm"] * 20), 0, [])
+    tracker = JobProgressTracker(work := jobs(*["erm"] * 20), 0, [])
     for job in work:
         tracker.update(job, 0.5)
     assert tracker.describe_running_jobs()[0] == "erm (mnist, seed 0) 50%"
@@ -139,7 +143,7 @@ def test_only_the_first_of_many_running_jobs_are_named():
 
 def test_a_late_report_does_not_make_a_finished_job_run_again():
     first, second = jobs("erm", "erm")
-    tracker = JobTracker([first, second], 0, [], clock=lambda: 0.0)
+    tracker = JobProgressTracker([first, second], 0, [], clock=lambda: 0.0)
     tracker.finish(first, 4.0)
     tracker.update(first, 0.9)
     tracker.update(second, 0.5)
@@ -149,7 +153,7 @@ def test_a_late_report_does_not_make_a_finished_job_run_again():
 
 def test_a_job_counts_as_finished_only_once_its_records_are_written():
     (job,) = jobs("erm")
-    tracker = JobTracker([job], 1, [])
+    tracker = JobProgressTracker([job], 1, [])
     tracker.update(job, 1.0)
     assert tracker.finished_jobs == 0
     assert tracker.fraction_done == pytest.approx(0.99)
@@ -163,5 +167,8 @@ def test_a_job_counts_as_finished_only_once_its_records_are_written():
 
 def test_a_job_is_described_in_few_words():
     (job,) = jobs("gem", scheme="b11", environments=6)
-    assert describe_job(job) == "gem (mnist b11 n=6, seed 0)"
-    assert describe_job(Job("scm", "icp", "joint", (0, 1, 2))) == "icp (3 seeds)"
+    assert describe_job_in_few_words(job) == "gem (mnist b11 n=6, seed 0)"
+    assert (
+        describe_job_in_few_words(TrainingJob("scm", "icp", "joint", (0, 1, 2)))
+        == "icp (3 seeds)"
+    )

@@ -3,7 +3,7 @@
 import pytest
 
 from cirm import fit, save
-from cirm.serving.app import ServerLimits
+from cirm.serving.app import RequestSizeLimits
 from tests.serving.server import ROW, make_table, serve
 
 QUICK = {"epochs": 3, "hidden": (4,)}
@@ -21,7 +21,7 @@ def model_file(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def client(model_file):
-    with serve(model_file, limits=ServerLimits(rows=50, bytes=20_000)) as client:
+    with serve(model_file, limits=RequestSizeLimits(rows=50, bytes=20_000)) as client:
         yield client
 
 

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 import numpy as np
 import pandas as pd
 
-from cirm.cli.serve import LOCAL_NAMES, create_server, open_listening_socket
-from cirm.serving.app import ServerLimits, create_app
-from cirm.serving.served_model import PredictionOptions, ServedModel
+from cirm.cli.serve import LOCAL_NAMES, create_uvicorn_server, open_listening_socket
+from cirm.serving.app import RequestSizeLimits, create_prediction_server_app
+from cirm.serving.served_model import PredictionOptions, ReloadableModel
 
 
 def make_table(rows, seed=0):
@@ -74,12 +74,12 @@ class Client:
 
 
 @contextlib.contextmanager
-def serve(path, token="", limits=ServerLimits(), hosts=LOCAL_NAMES, **options):  # noqa: B008
+def serve(path, token="", limits=RequestSizeLimits(), hosts=LOCAL_NAMES, **options):  # noqa: B008
     """Serve a model from a thread of this process."""
-    served = ServedModel(path, {}, PredictionOptions(**options))
-    app = create_app(served, token, limits, hosts)
+    served = ReloadableModel(path, {}, PredictionOptions(**options))
+    app = create_prediction_server_app(served, token, limits, hosts)
     listener = open_listening_socket("127.0.0.1", 0)
-    server = create_server(app)
+    server = create_uvicorn_server(app)
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     try:

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from cirm import fit, load, predict, save, update
-from cirm.serving.app import ServerLimits
+from cirm.serving.app import RequestSizeLimits
 from tests.serving.server import Client, make_table, serve
 
 TOKEN = "a-token-that-nobody-guesses"
@@ -319,7 +319,7 @@ def test_a_file_that_cannot_be_used_leaves_the_model_in_use(
 def test_many_clients_at_once_get_their_own_answers(model_file, row):
     rows = [row | {"patient": n, "marker": n / 50} for n in range(100)]
     with (
-        serve(model_file, limits=ServerLimits()) as client,
+        serve(model_file, limits=RequestSizeLimits()) as client,
         ThreadPoolExecutor(20) as pool,
     ):
         alone = [one["probability"] for one in client.predict(rows)[1]["predictions"]]

@@ -9,13 +9,13 @@ from cirm.stress.cells import (
     TITLES,
     USUAL,
     list_shortcut_kinds,
-    list_stress_cells,
+    list_stress_test_cells,
 )
 
 
 def cells(source="digits", quick=False, kinds=()):
     every = list_shortcut_kinds(source)
-    return list_stress_cells(
+    return list_stress_test_cells(
         [k for k in every if not kinds or k.name in kinds], source, quick
     )
 
@@ -96,7 +96,7 @@ def test_real_tables_are_named_by_their_folder(tmp_path):
     kinds = list_shortcut_kinds("digits", [f"{folder}:ill"])
     own = [kind for kind in kinds if kind.name.startswith("hospitals")]
     assert [k.name.partition("-")[2] for k in own] == ["binary", "numeric", "mild"]
-    conditions = [c.condition.value for c in list_stress_cells(own[:1], "digits")]
+    conditions = [c.condition.value for c in list_stress_test_cells(own[:1], "digits")]
     assert conditions == ["usual", "300", "3"]
     for wrong in (str(folder), f"{folder}:", ":ill"):
         with pytest.raises(ValueError, match="COLUMN is the column to predict"):

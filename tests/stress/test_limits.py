@@ -8,9 +8,9 @@ import torch
 from cirm.data import create_dataset
 from cirm.data.planted import LOGIT_SPREAD
 from cirm.randomness import Randomness
-from cirm.stress.cells import USUAL, StressCell, list_shortcut_kinds
+from cirm.stress.cells import USUAL, StressTestCell, list_shortcut_kinds
 from cirm.stress.limits import (
-    build_label_noise_channel,
+    build_label_noise_matrix,
     compute_bayes_accuracy_of_channels,
     compute_bayes_optimal_score,
 )
@@ -21,7 +21,9 @@ HALF = torch.tensor([0.5, 0.5], dtype=torch.double)
 
 def limit(name, **data):
     kind = KINDS[name]
-    return compute_bayes_optimal_score(StressCell(kind, USUAL, {**kind.data, **data}))
+    return compute_bayes_optimal_score(
+        StressTestCell(kind, USUAL, {**kind.data, **data})
+    )
 
 
 @pytest.mark.parametrize(("noise", "flip"), [(0.25, 0.9), (0.0, 0.9), (0.35, 0.5)])
@@ -37,7 +39,7 @@ def test_two_equal_channels_break_ties_with_a_third():
 
 
 def test_three_channels_of_equal_quality_vote():
-    channel = build_label_noise_channel(2, 0.2)
+    channel = build_label_noise_matrix(2, 0.2)
     expected = sum(
         math.comb(3, right) * 0.8**right * 0.2 ** (3 - right) for right in (2, 3)
     )
@@ -48,7 +50,7 @@ def test_three_channels_of_equal_quality_vote():
 
 def test_a_channel_that_shows_nothing_changes_nothing():
     nothing = torch.full((2, 3), 1 / 3, dtype=torch.double)
-    shape = build_label_noise_channel(2, 0.25)
+    shape = build_label_noise_matrix(2, 0.25)
     assert compute_bayes_accuracy_of_channels(HALF, shape, nothing) == pytest.approx(
         0.75
     )
@@ -81,7 +83,7 @@ def test_the_limit_of_synthetic_tables_is_that_of_a_simulation(name):
         evidence = 2 * torch.special.ndtri(torch.tensor(1 - flip)) * u
     accuracy = 100 * ((logit + evidence > 0).long() == y).float().mean().item()
     assert compute_bayes_optimal_score(
-        StressCell(kind, USUAL, kind.data)
+        StressTestCell(kind, USUAL, kind.data)
     ) == pytest.approx(accuracy, abs=0.6)
 
 
@@ -95,7 +97,7 @@ def test_the_limit_of_a_regression_is_that_of_least_squares_on_many_rows():
         errors.append((rows @ fit - y[:, None]).square().mean().item())
     mean = 100 * (1 - sum(errors) / len(errors))
     assert compute_bayes_optimal_score(
-        StressCell(KINDS["table-regression"], USUAL, data)
+        StressTestCell(KINDS["table-regression"], USUAL, data)
     ) == pytest.approx(mean, abs=1.0)
 
 

@@ -9,27 +9,29 @@ from cirm.learners import get_learner_class
 from cirm.records import read_records, write_records
 from cirm.runs.archive import (
     Entry,
-    load_archive,
+    load_job_archive,
     pack_job_records,
-    save_archive,
+    save_job_archive,
     unpack_job_records,
 )
-from cirm.runs.jobs import Job
+from cirm.runs.jobs import TrainingJob
 from cirm.runs.local import get_records_path
 
 
-def restore_archived_jobs(folder: Path) -> None:
+def restore_records_of_archived_jobs(folder: Path) -> None:
     """Write the records of archived jobs to files of their own, where these lack."""
-    for key, entry in load_archive(folder).entries.items():
+    for key, entry in load_job_archive(folder).entries.items():
         path = get_records_path(key, folder)
         if not path.exists():
             path.parent.mkdir(exist_ok=True)
             write_records(path, unpack_job_records(entry))
 
 
-def archive_finished_jobs(jobs: Iterable[Job], folder: Path, commit: str) -> None:
+def archive_finished_jobs(
+    jobs: Iterable[TrainingJob], folder: Path, commit: str
+) -> None:
     """Add finished jobs to the archive, and drop those of earlier revisions."""
-    archive = load_archive(folder)
+    archive = load_job_archive(folder)
     before = list(archive.entries)
     entries = {
         k: e
@@ -44,7 +46,7 @@ def archive_finished_jobs(jobs: Iterable[Job], folder: Path, commit: str) -> Non
             entries[job.key] = {**origin, **records}
     if list(entries) != before:
         archive.entries = entries
-        save_archive(archive, folder)
+        save_job_archive(archive, folder)
 
 
 def _has_outdated_learner_revision(entry: Entry) -> bool:

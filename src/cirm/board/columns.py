@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from cirm.data.planted import parse_table_option
-from cirm.runs.plans import PreparedDataset, prepare_dataset
+from cirm.data.planted import parse_folder_target_and_features
+from cirm.runs.plans import DrawnDataset, create_and_draw_dataset
 
 DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
 FEATURES = {"encoder": "efficientnet-lite0", "side": "128", "examples": "300"}
@@ -27,7 +27,7 @@ REAL_TABLES = {
 NO_SWEEP = {"sweep": ""}  # further unseen places, which the board does not show
 
 
-class BoardVariant(NamedTuple):
+class EnvironmentOrderVariant(NamedTuple):
     """One order in which the places of a data set arrive.
 
     Attributes:
@@ -40,7 +40,7 @@ class BoardVariant(NamedTuple):
 
 
 @dataclass(frozen=True)
-class BoardColumn:
+class LeaderboardDataset:
     """A data set of the board.
 
     Attributes:
@@ -54,12 +54,12 @@ class BoardColumn:
     name: str
     title: str
     dataset: str
-    variants: tuple[BoardVariant, ...]
+    variants: tuple[EnvironmentOrderVariant, ...]
     rule: str = "worst-group"
 
 
 @dataclass(frozen=True, eq=False)
-class PreparedColumn:
+class PreparedLeaderboardDataset:
     """A column whose data are there.
 
     Attributes:
@@ -67,8 +67,8 @@ class PreparedColumn:
         data: The data set of each variant, drawn once.
     """
 
-    column: BoardColumn
-    data: tuple[PreparedDataset, ...]
+    column: LeaderboardDataset
+    data: tuple[DrawnDataset, ...]
 
     @property
     def task(self) -> str:
@@ -76,9 +76,9 @@ class PreparedColumn:
         return self.data[0].problem.train[0].task.kind
 
 
-def list_board_columns(
+def list_leaderboard_datasets(
     quick: bool = False, tables: Iterable[str] = ()
-) -> list[BoardColumn]:
+) -> list[LeaderboardDataset]:
     """List the columns of the board.
 
     Args:
@@ -90,82 +90,90 @@ def list_board_columns(
         ValueError: If a table is not of this form.
         FileNotFoundError: If there is no such folder.
     """
-    columns = list(_list_quick_columns() if quick else _list_full_columns())
-    return [*columns, *map(_build_table_column, tables)]
+    columns = list(
+        _list_quick_leaderboard_datasets()
+        if quick
+        else _list_full_leaderboard_datasets()
+    )
+    return [*columns, *map(_build_dataset_of_user_table, tables)]
 
 
-def prepare_data_of_board_columns(
-    columns: Sequence[BoardColumn], progress: Callable[[str, float], None]
-) -> tuple[list[PreparedColumn], dict[str, str]]:
+def prepare_leaderboard_datasets(
+    columns: Sequence[LeaderboardDataset], progress: Callable[[str, float], None]
+) -> tuple[list[PreparedLeaderboardDataset], dict[str, str]]:
     """Draw the data of all columns once; return also why some are left out."""
     prepared, absent = [], {}
     for column in columns:
         try:
             data = tuple(
-                prepare_dataset(column.dataset, variant.data, progress)
+                create_and_draw_dataset(column.dataset, variant.data, progress)
                 for variant in column.variants
             )
-            prepared.append(PreparedColumn(column, data))
+            prepared.append(PreparedLeaderboardDataset(column, data))
         except (FileNotFoundError, ValueError) as error:
             absent[column.title] = str(error)
     return prepared, absent
 
 
-def _list_quick_columns() -> Iterator[BoardColumn]:
+def _list_quick_leaderboard_datasets() -> Iterator[LeaderboardDataset]:
     colored = {**QUICK, **NO_SWEEP}
-    yield _build_dataset_column("digits-b01", "coloured digits", "colored", colored)
+    yield _build_leaderboard_dataset(
+        "digits-b01", "coloured digits", "colored", colored
+    )
     corner = {**QUICK, "kind": "corner"}
-    yield _build_dataset_column(
+    yield _build_leaderboard_dataset(
         "digits-corner", "digits with corner", "shortcuts", corner
     )
     table = {"plant": "numeric", "examples": "1000"}
-    yield _build_dataset_column("table", "table", "planted", table)
+    yield _build_leaderboard_dataset("table", "table", "planted", table)
     regression = {**table, "task": "regression"}
-    yield _build_dataset_column("regression", "regression", "planted", regression)
+    yield _build_leaderboard_dataset("regression", "regression", "planted", regression)
 
 
-def _list_full_columns() -> Iterator[BoardColumn]:
+def _list_full_leaderboard_datasets() -> Iterator[LeaderboardDataset]:
     """Yield the columns in the order in which they are run."""
     mnist = {"source": "mnist", "examples": "1000", **NO_SWEEP}
-    yield _build_dataset_column("mnist-b01", "MNIST b01", "colored", mnist)
+    yield _build_leaderboard_dataset("mnist-b01", "MNIST b01", "colored", mnist)
     for name, title in REAL_TABLES.items():
-        yield _build_dataset_column(name, title, name, {}, "next")
+        yield _build_leaderboard_dataset(name, title, name, {}, "next")
     for kind in ("corner", "stripes"):
         data = {"source": "mnist", "examples": "1000", "kind": kind}
-        yield _build_dataset_column(kind, f"MNIST {kind}", "shortcuts", data)
+        yield _build_leaderboard_dataset(kind, f"MNIST {kind}", "shortcuts", data)
     background = {**mnist, "scheme": "b11"}
     title = "MNIST b11"
-    yield _build_dataset_column("mnist-b11", title, "colored", background)
+    yield _build_leaderboard_dataset("mnist-b11", title, "colored", background)
     fashion = {**mnist, "source": "fashion-mnist"}
-    yield _build_dataset_column("fashion", "Fashion b01", "colored", fashion)
-    yield _build_dataset_column("rotated", "rotated MNIST", "rotated", {}, "next")
+    yield _build_leaderboard_dataset("fashion", "Fashion b01", "colored", fashion)
+    yield _build_leaderboard_dataset("rotated", "rotated MNIST", "rotated", {}, "next")
     for domain in DOMAINS:
-        yield _build_pacs_column(domain)
+        yield _build_pacs_leaderboard_dataset(domain)
 
 
-def _build_dataset_column(
+def _build_leaderboard_dataset(
     name: str, title: str, dataset: str, data: dict[str, str], rule: str = "worst-group"
-) -> BoardColumn:
-    return BoardColumn(name, title, dataset, (BoardVariant(data),), rule)
+) -> LeaderboardDataset:
+    return LeaderboardDataset(
+        name, title, dataset, (EnvironmentOrderVariant(data),), rule
+    )
 
 
-def _build_pacs_column(unseen: str) -> BoardColumn:
+def _build_pacs_leaderboard_dataset(unseen: str) -> LeaderboardDataset:
     """Return PACS with one domain unseen and the others in three orders."""
     others = [domain for domain in DOMAINS if domain != unseen]
     orders = [[*others[start:], *others[:start]] for start in range(len(others))]
     variants = tuple(
-        BoardVariant({"test": unseen, "train": ",".join(order), **FEATURES})
+        EnvironmentOrderVariant({"test": unseen, "train": ",".join(order), **FEATURES})
         for order in orders
     )
     title = f"PACS {unseen.partition('_')[0]}"
-    return BoardColumn(f"pacs-{unseen}", title, "pacs", variants, "next")
+    return LeaderboardDataset(f"pacs-{unseen}", title, "pacs", variants, "next")
 
 
-def _build_table_column(text: str) -> BoardColumn:
+def _build_dataset_of_user_table(text: str) -> LeaderboardDataset:
     """Return the user's own table, given as FOLDER:TARGET."""
-    folder, target, files = parse_table_option(text)
+    folder, target, files = parse_folder_target_and_features(text)
     name, path = Path(folder).name, ",".join(map(str, files))
     rule = "next" if len(files) > 2 else "held-out"
-    return _build_dataset_column(
+    return _build_leaderboard_dataset(
         name, name, "table", {"path": path, "target": target}, rule
     )

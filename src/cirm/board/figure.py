@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from cirm.report.axes import WIDE, choose_round_limits, show_ticks_and_titles
+from cirm.report.axes import WIDE, choose_round_axis_limits, show_axis_ticks_and_titles
 from cirm.report.drawing import (
-    add_text_label,
+    add_text_label_near_point,
     create_blank_axes,
-    encode_svg_id,
+    encode_class_and_tooltip_as_svg_id,
     get_css_color,
     render_as_inline_svg,
 )
@@ -22,7 +22,7 @@ MOST_NAMED = 6  # points with their name; the others tell it when pointed at
 CLOSE = (0.16, 0.045)  # parts of the axes within which two names would overlap
 
 
-class BoardPoint(NamedTuple):
+class SeenAndUnseenScore(NamedTuple):
     """A row: its name, its mean seen and unseen score, and whether it is ours."""
 
     name: str
@@ -33,15 +33,17 @@ class BoardPoint(NamedTuple):
 
 @render_as_inline_svg
 def plot_unseen_over_seen_scores(
-    points: Sequence[BoardPoint], *, width: int = WIDE
+    points: Sequence[SeenAndUnseenScore], *, width: int = WIDE
 ) -> tuple[Axes, str]:
     """Plot the unseen over the seen score; on the diagonal nothing is lost."""
-    xlim = choose_round_limits([point.seen for point in points])
-    ylim = choose_round_limits([point.unseen for point in points])
+    xlim = choose_round_axis_limits([point.seen for point in points])
+    ylim = choose_round_axis_limits([point.unseen for point in points])
     box = (44, 52, width - ROOM, HEIGHT - 40)
     ax = create_blank_axes((width, HEIGHT), box, xlim, ylim)
     titles = ("score at the seen places, %", "score at the unseen place, %")
-    show_ticks_and_titles(ax, titles, log=(False, False), color=get_css_color("muted"))
+    show_axis_ticks_and_titles(
+        ax, titles, log=(False, False), color=get_css_color("muted")
+    )
     low, high = max(xlim[0], ylim[0]), min(xlim[1], ylim[1])
     if low < high:
         ax.plot([low, high], [low, high], color=get_css_color("muted"), lw=1)
@@ -51,20 +53,22 @@ def plot_unseen_over_seen_scores(
         size = 9 if point.is_ours else 6
         ax.plot(
             point.seen, point.unseen, "o", color=color, ms=size, zorder=3,
-            gid=encode_svg_id("mark", [tip]),
+            gid=encode_class_and_tooltip_as_svg_id("mark", [tip]),
         )  # fmt: skip
-    for point in choose_points_to_label(points, xlim, ylim):
-        add_text_label(ax, point.name, (point.seen, point.unseen), (8, -4))
+    for point in choose_plot_points_to_label(points, xlim, ylim):
+        add_text_label_near_point(ax, point.name, (point.seen, point.unseen), (8, -4))
     names = ", ".join(point.name for point in points)
     return ax, f"Score at unseen places against that at seen places, for {names}"
 
 
-def choose_points_to_label(
-    points: Sequence[BoardPoint], xlim: tuple[float, float], ylim: tuple[float, float]
-) -> list[BoardPoint]:
+def choose_plot_points_to_label(
+    points: Sequence[SeenAndUnseenScore],
+    xlim: tuple[float, float],
+    ylim: tuple[float, float],
+) -> list[SeenAndUnseenScore]:
     """Return ours and the best points whose names do not lie on one another."""
     ranked = sorted(points, key=lambda point: (not point.is_ours, -point.unseen))
-    named: list[BoardPoint] = []
+    named: list[SeenAndUnseenScore] = []
     for point in ranked:
         is_free = all(
             abs(point.seen - other.seen) > CLOSE[0] * (xlim[1] - xlim[0])

@@ -12,19 +12,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cirm.board.columns import BoardColumn, BoardVariant, PreparedColumn
-from cirm.board.rows import BoardRow
+from cirm.board.columns import (
+    EnvironmentOrderVariant,
+    LeaderboardDataset,
+    PreparedLeaderboardDataset,
+)
+from cirm.board.rows import LeaderboardLearner
 from cirm.environments import Stream
 from cirm.evaluation.selection import get_selection_rule
 from cirm.learners import list_learner_settings
-from cirm.runs.jobs import Job
-from cirm.runs.plans import PreparedDataset, plan_jobs, prepare_dataset
+from cirm.runs.jobs import TrainingJob
+from cirm.runs.plans import DrawnDataset, create_and_draw_dataset, plan_jobs_of_learner
 from cirm.runs.search import (
-    CandidateJob,
-    RandomSearch,
+    SearchTrialJob,
+    SettingsRandomSearch,
     format_setting_value,
     remove_test_environments,
-    summarise_search,
+    summarise_random_search,
 )
 from cirm.runs.search_space import parse_search_space
 
@@ -34,7 +38,7 @@ HELD_OUT = "held-out"  # the rule where no other can be used
 
 
 @dataclass(frozen=True)
-class BoardRunSettings:
+class LeaderboardRunSettings:
     """What every row gets alike.
 
     Attributes:
@@ -55,8 +59,8 @@ class BoardRunSettings:
     block: int = 6
 
 
-FULL = BoardRunSettings()
-QUICK = BoardRunSettings(
+FULL = LeaderboardRunSettings()
+QUICK = LeaderboardRunSettings(
     trials=2,
     settings={"epochs": "30", "iterations": "30", "samples": "2"},
     inference={"epochs": 30, "steps": 0},
@@ -65,7 +69,7 @@ QUICK = BoardRunSettings(
 
 
 @dataclass(frozen=True, eq=False)
-class BoardTask:
+class LeaderboardTask:
     """A row on one variant of a column.
 
     Attributes:
@@ -76,11 +80,11 @@ class BoardTask:
         effort: What every row gets.
     """
 
-    row: BoardRow
-    column: BoardColumn
-    data: PreparedDataset
+    row: LeaderboardLearner
+    column: LeaderboardDataset
+    data: DrawnDataset
     order: str
-    effort: BoardRunSettings
+    effort: LeaderboardRunSettings
 
     @property
     def rule(self) -> str:
@@ -99,7 +103,7 @@ class BoardTask:
         return {**common, **own}
 
     @property
-    def search(self) -> RandomSearch:
+    def search(self) -> SettingsRandomSearch:
         """The search over settings, which draws the same trials for every seed."""
         from cirm.learners import parse_learner_settings
 
@@ -107,7 +111,7 @@ class BoardTask:
         fixed = parse_learner_settings(row.learner, self.settings)
         features = self.data.problem.train[0].features
         space = parse_search_space(row.learner, (), features)
-        return RandomSearch(
+        return SettingsRandomSearch(
             remove_test_environments(self.data),
             row.learner,
             self.order,
@@ -120,9 +124,11 @@ class BoardTask:
             inference=self.effort.inference if row.infer else None,
         )
 
-    def plan_runs_of_chosen_settings(self, folder: Path) -> dict[str, list[Job]]:
+    def plan_runs_of_chosen_settings(
+        self, folder: Path
+    ) -> dict[str, list[TrainingJob]]:
         """Plan the runs of what the rule and the oracle pick, once trials have run."""
-        picks = summarise_search(self.search, folder)["picks"]
+        picks = summarise_random_search(self.search, folder)["picks"]
         chosen = {"honest": picks.get(self.rule), ORACLE: picks.get(ORACLE)}
         return {
             name: self._plan_runs_of_settings(pick["settings"], name)
@@ -132,9 +138,9 @@ class BoardTask:
 
     def _plan_runs_of_settings(
         self, settings: Mapping[str, Any], choice: str
-    ) -> list[Job]:
+    ) -> list[TrainingJob]:
         texts = [f"{n}={format_setting_value(value)}" for n, value in settings.items()]
-        jobs = plan_jobs(
+        jobs = plan_jobs_of_learner(
             self.data, self.row.learner, self.order, self.effort.seeds, texts=texts,
             infer=self.row.infer, label=self.row.name, adapt=("all",),
         )  # fmt: skip
@@ -148,7 +154,7 @@ class BoardTask:
 
 
 @dataclass(frozen=True, eq=False)
-class BoardPlan:
+class LeaderboardPlan:
     """The tasks of the board, and why some columns are left out.
 
     Attributes:
@@ -159,13 +165,13 @@ class BoardPlan:
         effort: What every row gets.
     """
 
-    rows: Sequence[BoardRow]
-    columns: Sequence[PreparedColumn]
-    tasks: Sequence[BoardTask]
+    rows: Sequence[LeaderboardLearner]
+    columns: Sequence[PreparedLeaderboardDataset]
+    tasks: Sequence[LeaderboardTask]
     absent: Mapping[str, str]
-    effort: BoardRunSettings
+    effort: LeaderboardRunSettings
 
-    def split_into_blocks_of_rows(self) -> list[BoardPlan]:
+    def split_plan_by_learner_blocks(self) -> list[LeaderboardPlan]:
         """Return plans of some rows on one column each, the most informative first.
 
         The cells of a block are finished before the next one starts, so that a board
@@ -182,12 +188,12 @@ class BoardPlan:
         ]
         return [replace(self, tasks=tasks) for tasks in blocks if tasks]
 
-    def list_trials(self) -> list[CandidateJob]:
+    def list_trials(self) -> list[SearchTrialJob]:
         """List the jobs of all searches, each once."""
         jobs = [job for task in self.tasks for job in task.search.plan_jobs()]
         return list({job.key: job for job in jobs}.values())
 
-    def list_runs(self, folder: Path) -> list[Job]:
+    def list_runs(self, folder: Path) -> list[TrainingJob]:
         """List the runs of all picks, each once, for the trials that have finished."""
         jobs = [
             job
@@ -198,12 +204,12 @@ class BoardPlan:
         return list({job.key: job for job in jobs}.values())
 
 
-def plan_board(
-    rows: Sequence[BoardRow],
-    columns: Sequence[PreparedColumn],
+def plan_leaderboard(
+    rows: Sequence[LeaderboardLearner],
+    columns: Sequence[PreparedLeaderboardDataset],
     absent: Mapping[str, str],
-    effort: BoardRunSettings,
-) -> BoardPlan:
+    effort: LeaderboardRunSettings,
+) -> LeaderboardPlan:
     """Plan every row on every column whose kind of task it takes."""
     tasks = [
         task
@@ -211,24 +217,26 @@ def plan_board(
         for prepared in columns
         if prepared.task in row.tasks
         for variant, data in zip(prepared.column.variants, prepared.data, strict=True)
-        if (task := _plan_task(row, prepared.column, variant, data, effort))
+        if (task := _plan_leaderboard_task(row, prepared.column, variant, data, effort))
     ]
-    return BoardPlan(rows, columns, tasks, absent, effort)
+    return LeaderboardPlan(rows, columns, tasks, absent, effort)
 
 
-def _plan_task(
-    row: BoardRow,
-    column: BoardColumn,
-    variant: BoardVariant,
-    data: PreparedDataset,
-    effort: BoardRunSettings,
-) -> BoardTask | None:
+def _plan_leaderboard_task(
+    row: LeaderboardLearner,
+    column: LeaderboardDataset,
+    variant: EnvironmentOrderVariant,
+    data: DrawnDataset,
+    effort: LeaderboardRunSettings,
+) -> LeaderboardTask | None:
     """Return the task of a row, with true groups where the data set has them."""
     order = variant.order
     if row.has_true_groups:
         if column.dataset != "colored":
             return None
         count = len(data.problem.train)
-        data = prepare_dataset(column.dataset, {**variant.data, "groups": "true"})
+        data = create_and_draw_dataset(
+            column.dataset, {**variant.data, "groups": "true"}
+        )
         order = "+".join(["2"] * count)  # both groups of a place arrive together
-    return BoardTask(row, column, data, order, effort)
+    return LeaderboardTask(row, column, data, order, effort)

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from cirm.board.plan import CHOICES, ORACLE, BoardPlan, BoardTask
-from cirm.records import AdaptedScore, Record, Score
-from cirm.runs.jobs import Job
-from cirm.runs.local import collect_records_of_jobs, list_unfinished_jobs
+from cirm.board.plan import CHOICES, ORACLE, LeaderboardPlan, LeaderboardTask
+from cirm.records import AdaptedScoreRecord, Record, ScoreRecord
+from cirm.runs.jobs import TrainingJob
+from cirm.runs.local import list_unfinished_jobs, read_records_of_finished_jobs
 
 Values = dict[str, float]
 Scores = Mapping[str, Mapping[str, Values]]
@@ -20,7 +20,7 @@ METRICS = ("accuracy", "error")
 RESAMPLES, LEVEL = 2000, 0.95  # of the bootstrap, enough for two digits
 
 
-def summarise_board(plan: BoardPlan, folder: Path) -> dict[str, Any]:
+def summarise_leaderboard(plan: LeaderboardPlan, folder: Path) -> dict[str, Any]:
     """Return the scores of all cells whose runs have finished, as plain values.
 
     Scores are accuracies in percent; in a regression, the share of the target's
@@ -36,7 +36,7 @@ def summarise_board(plan: BoardPlan, folder: Path) -> dict[str, Any]:
     for task in plan.tasks:
         cells = values.setdefault(task.row.name, {})
         cell = cells.setdefault(task.column.name, {"settings": [], "scores": {}})
-        _add_task_scores(cell, task, folder)
+        _add_scores_of_leaderboard_task(cell, task, folder)
     for cells in values.values():
         for cell in cells.values():
             if cell.get("is_open"):
@@ -61,18 +61,20 @@ def summarise_board(plan: BoardPlan, folder: Path) -> dict[str, Any]:
         "trials": plan.effort.trials,
         "cells": {
             row: {
-                c: _summarise_cell_scores(cell)
+                c: _summarise_scores_of_leaderboard_cell(cell)
                 for c, cell in own.items()
                 if cell["scores"]
             }
             for row, own in values.items()
         },
-        "ranks": rank_board_rows(unseen),
+        "ranks": rank_leaderboard_learners(unseen),
         "absent": dict(plan.absent),
     }
 
 
-def rank_board_rows(scores: Scores, seed: int = 0) -> dict[str, dict[str, float]]:
+def rank_leaderboard_learners(
+    scores: Scores, seed: int = 0
+) -> dict[str, dict[str, float]]:
     """Return the share of other rows that do better, in percent, with an interval.
 
     A column counts once, and within it each seed: ties count half. The interval is a
@@ -84,14 +86,14 @@ def rank_board_rows(scores: Scores, seed: int = 0) -> dict[str, dict[str, float]
 
     Example:
         >>> one, two = {"c": {"0": 90.0}}, {"c": {"0": 80.0}}
-        >>> ranks = rank_board_rows({"a": one, "b": two})
+        >>> ranks = rank_leaderboard_learners({"a": one, "b": two})
         >>> ranks["a"]["mean"], ranks["b"]["mean"]
         (0.0, 100.0)
     """
     columns = list(dict.fromkeys(c for own in scores.values() for c in own))
     shares = {
         row: {
-            c: _compute_percentage_of_better_rows(row, c, scores)
+            c: _compute_percentage_of_better_learners(row, c, scores)
             for c in columns
             if c in own
         }
@@ -105,14 +107,14 @@ def rank_board_rows(scores: Scores, seed: int = 0) -> dict[str, dict[str, float]
     }
 
 
-def find_best_row_of_column(summary: Mapping[str, Any], column: str) -> str:
+def find_best_learner_of_dataset(summary: Mapping[str, Any], column: str) -> str:
     """Return the row with the highest mean unseen score of a column; "" without any."""
     cells = summary["cells"]
     known = {row: own[column] for row, own in cells.items() if column in own}
     return max(known, key=lambda row: known[row]["unseen"]["mean"]) if known else ""
 
 
-def _compute_percentage_of_better_rows(
+def _compute_percentage_of_better_learners(
     row: str, column: str, scores: Scores
 ) -> list[float]:
     """Return in percent how many other rows do better, for each seed."""
@@ -142,7 +144,9 @@ def _compute_mean_and_bootstrap_interval(
     return {"mean": fmean(map(fmean, shares)), "low": low, "high": high}
 
 
-def _add_task_scores(cell: dict[str, Any], task: BoardTask, folder: Path) -> None:
+def _add_scores_of_leaderboard_task(
+    cell: dict[str, Any], task: LeaderboardTask, folder: Path
+) -> None:
     """Add the scores of one variant to a cell, under names of order and seed."""
     planned = task.plan_runs_of_chosen_settings(folder)
     found = {
@@ -162,14 +166,14 @@ def _add_task_scores(cell: dict[str, Any], task: BoardTask, folder: Path) -> Non
 
 
 def _collect_scores_by_seed(
-    jobs: Sequence[Job], folder: Path
+    jobs: Sequence[TrainingJob], folder: Path
 ) -> dict[str, dict[int, float]]:
     """Return seen, unseen and adapted scores after the last stage, by seed."""
-    records = collect_records_of_jobs(jobs, folder)
-    scores = [r for r in records if isinstance(r, Score) and r.metric in METRICS]
+    records = read_records_of_finished_jobs(jobs, folder)
+    scores = [r for r in records if isinstance(r, ScoreRecord) and r.metric in METRICS]
     last = max((score.stage for score in scores), default=0)
     ends = [score for score in scores if score.stage == last]
-    adapted = [r for r in records if isinstance(r, AdaptedScore)]
+    adapted = [r for r in records if isinstance(r, AdaptedScoreRecord)]
     return {
         "unseen": _average_scores_by_seed([r for r in ends if r.split == "test"]),
         "seen": _average_scores_by_seed([r for r in ends if r.split == "train"]),
@@ -181,14 +185,14 @@ def _average_scores_by_seed(records: Sequence[Record]) -> dict[int, float]:
     """Return the mean over environments for each seed, errors as explained variance."""
     values: dict[int, list[float]] = {}
     for record in records:
-        assert isinstance(record, Score | AdaptedScore)
+        assert isinstance(record, ScoreRecord | AdaptedScoreRecord)
         is_error = record.metric == "error"
         value = 100 * (1 - record.value) if is_error else record.value
         values.setdefault(record.seed, []).append(value)
     return {seed: fmean(own) for seed, own in values.items()}
 
 
-def _summarise_cell_scores(cell: Mapping[str, Any]) -> dict[str, Any]:
+def _summarise_scores_of_leaderboard_cell(cell: Mapping[str, Any]) -> dict[str, Any]:
     """Return mean and standard deviation of each kind of score."""
     described: dict[str, Any] = {"settings": cell["settings"]}
     for name, values in cell["scores"].items():

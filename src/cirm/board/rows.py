@@ -37,7 +37,7 @@ AFTER_EIIL = ("irmv1", "groupdro", "jtt", "dfr")  # also after environment infer
 
 
 @dataclass(frozen=True)
-class BoardRow:
+class LeaderboardLearner:
     """A learner as the board runs it.
 
     Attributes:
@@ -69,7 +69,7 @@ class BoardRow:
         return get_learner_class(self.learner).tasks
 
 
-def list_board_rows(names: Iterable[str] = ()) -> list[BoardRow]:
+def list_leaderboard_learners(names: Iterable[str] = ()) -> list[LeaderboardLearner]:
     """List the rows of the board, or those of some names.
 
     Args:
@@ -80,30 +80,32 @@ def list_board_rows(names: Iterable[str] = ()) -> list[BoardRow]:
         ValueError: If there is no such row or learner.
 
     Example:
-        >>> [row.name for row in list_board_rows(["erm", "groupdro"])]
+        >>> [row.name for row in list_leaderboard_learners(["erm", "groupdro"])]
         ['erm', 'groupdro', 'groupdro, true groups', 'groupdro after eiil']
     """
-    rows = list(_list_all_rows())
+    rows = list(_list_all_leaderboard_learners())
     chosen = []
     for name in names:
         own = [row for row in rows if name in (row.name, row.learner)]
         if not own:
             get_learner_class(name)
-            own = [BoardRow(name, name, "your own")]
+            own = [LeaderboardLearner(name, name, "your own")]
         chosen += own
     return list(dict.fromkeys(chosen)) if chosen else rows
 
 
-def _list_all_rows() -> Iterable[BoardRow]:
+def _list_all_leaderboard_learners() -> Iterable[LeaderboardLearner]:
     for family, keys in FAMILIES.items():
         for key in keys:
-            yield BoardRow(key, key, family)
+            yield LeaderboardLearner(key, key, family)
             if key in LAST_PLACE:
                 settings = {"sequence": "last"}
-                yield BoardRow(f"{key}, last place", key, family, settings)
+                yield LeaderboardLearner(f"{key}, last place", key, family, settings)
             if key == "groupdro":
                 name = f"{key}, {TRUE_GROUPS}"
                 settings = {"groups": "classes"}
-                yield BoardRow(name, key, family, settings, has_true_groups=True)
+                yield LeaderboardLearner(
+                    name, key, family, settings, has_true_groups=True
+                )
             if key in AFTER_EIIL:
-                yield BoardRow(f"{key} after eiil", key, family, infer="eiil")
+                yield LeaderboardLearner(f"{key} after eiil", key, family, infer="eiil")

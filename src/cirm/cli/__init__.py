@@ -25,7 +25,7 @@ PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 @dataclass(frozen=True)
-class CommandEntry:
+class CommandHelpEntry:
     """What `cirm --help` shows of a command, and where it is.
 
     Attributes:
@@ -43,96 +43,98 @@ class CommandEntry:
 
 
 COMMANDS = {
-    "demo": CommandEntry(
+    "demo": CommandHelpEntry(
         "run_demo",
         START,
         "Compare seven learners on coloured digits, in about a minute.",
     ),
-    "fit": CommandEntry(
+    "fit": CommandHelpEntry(
         "fit_model",
         MODELS,
         "Train a model on data of one or more places and write it to a file.",
     ),
-    "update": CommandEntry(
+    "update": CommandHelpEntry(
         "fit:update_model",
         MODELS,
         "Continue training a model on new places; earlier data are not needed.",
     ),
-    "adapt": CommandEntry(
-        "adapt_model",
+    "adapt": CommandHelpEntry(
+        "adapt_model_command",
         MODELS,
         "Adapt a model to a new place, from rows whose targets are not known.",
     ),
-    "predict": CommandEntry(
-        "predict_rows_of_files",
+    "predict": CommandHelpEntry(
+        "predict_target_of_file_rows",
         MODELS,
         "Predict the target of new rows, in the order of the data.",
     ),
-    "evaluate": CommandEntry(
+    "evaluate": CommandHelpEntry(
         "evaluate_model", MODELS, "Score a model on data with known targets."
     ),
-    "compare": CommandEntry(
+    "compare": CommandHelpEntry(
         "compare_tables",
         MODELS,
-        "Say what differs between two tables: inputs, base rate, meaning of columns.",
+        "Show what differs between two tables: inputs, base rate, meaning of columns.",
     ),
-    "inspect": CommandEntry(
+    "inspect": CommandHelpEntry(
         "inspect_model",
         MODELS,
         "Show a model's places, scores, stored data and important columns.",
     ),
-    "diff": CommandEntry(
-        "diff_models",
+    "diff": CommandHelpEntry(
+        "print_difference_of_models",
         MODELS,
         "Show what differs between two models, with a summary first.",
     ),
-    "rollback": CommandEntry(
+    "rollback": CommandHelpEntry(
         "rollback_model",
         MODELS,
         "Return to the version of a model before its last update, or to another one.",
     ),
-    "serve": CommandEntry("serve_model", MODELS, "Predict over HTTP, until Ctrl-C."),
-    "run": CommandEntry(
+    "serve": CommandHelpEntry(
+        "serve_model", MODELS, "Serve predictions over HTTP until Ctrl-C."
+    ),
+    "run": CommandHelpEntry(
         "run_learners",
         EXPERIMENTS,
         "Train learners on a stream of environments and score them on unseen ones.",
         {"context_settings": PASS_ON},
     ),
-    "select": CommandEntry(
-        "select_settings",
+    "select": CommandHelpEntry(
+        "select_learner_settings_command",
         EXPERIMENTS,
         "Choose settings of a learner by random search, without the test environment.",
         {"context_settings": PASS_ON, "options_metavar": "LEARNER [DATASET] [OPTIONS]"},
     ),
-    "stress": CommandEntry(
+    "stress": CommandHelpEntry(
         "run_stress_command",
         EXPERIMENTS,
         "Test a learner against many kinds of shortcut, under many conditions.",
     ),
-    "board": CommandEntry(
-        "run_board",
+    "board": CommandHelpEntry(
+        "run_leaderboard_command",
         EXPERIMENTS,
         "Compare learners on data sets whose places arrive one after another.",
     ),
-    "reproduce": CommandEntry(
-        "reproduce_paper",
+    "reproduce": CommandHelpEntry(
+        "reproduce_paper_experiments",
         EXPERIMENTS,
         "Run the experiments of the paper and compare the results with its numbers.",
     ),
-    "report": CommandEntry(
+    "report": CommandHelpEntry(
         "write_paper_report",
         EXPERIMENTS,
         "Write tables or a page from the records of `cirm reproduce`.",
     ),
-    "bench": CommandEntry(
+    "bench": CommandHelpEntry(
         "measure_learner_speed", EXPERIMENTS, "Measure the speed of the learners."
     ),
-    "list": CommandEntry(
-        "list_choices",
+    "list": CommandHelpEntry(
+        "list_registered_names_or_settings",
         REFERENCE,
-        "List what can be chosen by name, or the settings of one choice.",
+        "List learners, data sets and other named choices, or the settings of one.",
     ),
-    "data": CommandEntry(
+    "data": CommandHelpEntry(
         "",
         REFERENCE,
         "Download and import data sets, list the cache, draw coloured images.",
@@ -144,7 +146,7 @@ COMMANDS = {
 SUGGESTED_BY_TYPER = not hasattr(click.exceptions, "NoSuchCommand")
 
 
-def load_command_module(name: str) -> click.Command:
+def import_cli_command(name: str) -> click.Command:
     """Import a command and return it with its options."""
     from cirm.cli.options import add_cli_command
 
@@ -167,7 +169,7 @@ def load_command_module(name: str) -> click.Command:
     )
 
 
-class LazyCommands(TyperGroup):
+class LazyCommandGroup(TyperGroup):
     """The commands; each is imported only if it is called, for a quick start."""
 
     def __init__(self, **settings: Any) -> None:  # noqa: ANN401  of TyperGroup
@@ -184,7 +186,7 @@ class LazyCommands(TyperGroup):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that the first argument names, imported."""
         name, command, rest = super().resolve_command(ctx, args)
-        return name, load_command_module(name) if name in COMMANDS else command, rest
+        return name, import_cli_command(name) if name in COMMANDS else command, rest
 
 
 EXPECTED = (ValueError, ArithmeticError, OSError, ImportError)
@@ -194,7 +196,7 @@ DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 app = typer.Typer(
     name="cirm",
-    cls=LazyCommands,
+    cls=LazyCommandGroup,
     help="Train predictors that stay accurate at new places, from data that arrive one "
     "place at a time.",
     epilog="`cirm COMMAND --help` describes a command and shows examples.",
@@ -205,7 +207,7 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def set_global_options(
+def apply_global_cli_options(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the full traceback of an error.")
     ] = False,
@@ -237,22 +239,27 @@ def main() -> None:
     except (click.ClickException, MemoryError, *EXPECTED) as error:
         if "--debug" in sys.argv:
             raise
-        exit_with_error(describe_error(error), ExitCode.WRONG_INPUT, as_json)
+        print_error_and_exit(
+            format_error_as_one_line(error), ExitCode.WRONG_INPUT, as_json
+        )
     except Exception:
         traceback.print_exc()
         text = "This is a bug in cirm. Please report it, together with the lines above."
-        exit_with_error(text, ExitCode.DEFECT, as_json)
+        print_error_and_exit(text, ExitCode.DEFECT, as_json)
     if status == ExitCode.INTERRUPTED:  # which has been said on standard error
-        print_json_error("The command was interrupted.", status)
+        print_json_error(
+            "The command was interrupted. Run it again to start over or to continue.",
+            status,
+        )
     sys.exit(status or ExitCode.OK)
 
 
-def describe_error(error: BaseException) -> str:
+def format_error_as_one_line(error: BaseException) -> str:
     """Return an error as one line."""
     if isinstance(error, click.ClickException):
         return error.format_message()
     if isinstance(error, MemoryError):
-        return "There is not enough memory. Use fewer rows, columns or samples."
+        return "The command ran out of memory. Use fewer rows, columns or samples."
     if isinstance(error, OSError) and error.errno in DISK_ERRORS and not error.filename:
         return (
             f"The standard output cannot be written: {str(error.strerror).lower()}. "
@@ -262,11 +269,11 @@ def describe_error(error: BaseException) -> str:
     return str(error)
 
 
-def exit_with_error(text: str, status: ExitCode, as_json: bool) -> NoReturn:
+def print_error_and_exit(text: str, status: ExitCode, as_json: bool) -> NoReturn:
     """Print an error, on standard error and maybe as JSON, and exit."""
-    from cirm.cli.output import print_to_stderr
+    from cirm.cli.output import print_lines_to_stderr
 
-    print_to_stderr(f"cirm: {text}")
+    print_lines_to_stderr(f"cirm: {text}")
     if as_json:
         print_json_error(text, status)
     sys.exit(status)

@@ -20,16 +20,19 @@ from cirm.cli.options import (
     Overwrite,
     ReportFile,
 )
-from cirm.cli.output_files import check_output_paths, write_model_and_page
+from cirm.cli.output_files import (
+    check_output_paths_before_work,
+    write_model_file_and_page,
+)
 
-EXAMPLES = options.format_command_examples(
+EXAMPLES = options.format_examples_for_command_help(
     "cirm adapt clinic-c.csv --model triage.cirm --out triage-at-c.cirm",
     "cirm adapt clinic-c.csv --model triage.cirm --out triage-at-c.cirm --overwrite "
     "--report page.html",
 )
 
 
-def adapt_model(
+def adapt_model_command(
     data: Annotated[
         Path,
         typer.Argument(
@@ -62,26 +65,32 @@ def adapt_model(
     unadapted model.
     """
     from cirm.cli.model_output import print_model_adaptation
-    from cirm.cli.output import print_json_and_page_path, print_to_stderr
-    from cirm.cli.progress import show_step_progress
+    from cirm.cli.output import print_lines_to_stderr, print_result_json_and_page_path
+    from cirm.cli.progress import show_progress_of_steps
 
-    check_output_paths({"--out": out, "--report": report}, [data, model], overwrite)
+    check_output_paths_before_work(
+        {"--out": out, "--report": report}, [data, model], overwrite
+    )
     secret = options.read_signing_key(key)
-    with show_step_progress(f"No model was written to {out}.") as progress:
+    with show_progress_of_steps(
+        f"No model was written to {out}. Run the command again."
+    ) as progress:
         from cirm.model.adapt import adapt as adapt_model
 
         adapted = adapt_model(
             options.load_model(model, device, learner, secret, encoder),
-            options.replace_dash_by_standard_input([data]),
+            options.open_standard_input_for_dash([data]),
             fill_missing=fill_missing,
             accept_units=accept_units,
             progress=progress,
         )
-        content = write_model_and_page(adapted, out, report, secret, source=str(model))
+        content = write_model_file_and_page(
+            adapted, out, report, secret, source=str(model)
+        )
     if not as_json:
         print_model_adaptation(content["adaptation"])
-    print_json_and_page_path(content, as_json, report)
-    print_to_stderr(
+    print_result_json_and_page_path(content, as_json, report)
+    print_lines_to_stderr(
         f"Wrote the adapted model to {out}",
         f"Next: `cirm predict {data} --model {out}` predicts rows of this place.",
     )

@@ -10,7 +10,7 @@ import typer
 
 from cirm.cli import options
 
-EXAMPLES = options.format_command_examples(
+EXAMPLES = options.format_examples_for_command_help(
     "cirm bench --part tables --part adapt --rounds 3",
     "cirm bench --part growth --rounds 9",
 )
@@ -61,13 +61,13 @@ def measure_learner_speed(
     turns. Takes about fifteen minutes. Writes bench.json, bench.md and bench.html
     after each part.
     """
-    add_benchmarks_to_path()
+    add_benchmarks_to_import_path()
     from benchmarks.suite import run_benchmarks
 
     run_benchmarks(part or [], rounds, quick, peers, out)
 
 
-def add_benchmarks_to_path() -> None:
+def add_benchmarks_to_import_path() -> None:
     """Make the package `benchmarks` importable; only the source tree has it."""
     root = Path(__file__).parents[3]
     if not (root / "benchmarks" / "suite.py").exists():

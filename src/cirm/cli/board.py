@@ -13,18 +13,18 @@ from cirm.cli import options
 from cirm.cli.options import Address, BudgetText, EngineName, Workers
 
 if TYPE_CHECKING:
-    from cirm.board.plan import BoardPlan
-    from cirm.runs.engines import Engine
-    from cirm.runs.job_queue import TimeBudget
-    from cirm.runs.jobs import Job
+    from cirm.board.plan import LeaderboardPlan
+    from cirm.runs.engines import JobEngine
+    from cirm.runs.job_queue import WallClockBudget
+    from cirm.runs.jobs import TrainingJob
 
-EXAMPLES = options.format_command_examples(
+EXAMPLES = options.format_examples_for_command_help(
     "cirm board --quick",
     "cirm board --quick --learner steady --learner erm --budget 5m",
 )
 
 
-def run_board(
+def run_leaderboard_command(
     quick: Annotated[
         bool,
         typer.Option(
@@ -36,25 +36,25 @@ def run_board(
     learner: Annotated[
         list[str] | None,
         typer.Option(
-            help="Row of the board, or learner; can be given several times.",
-            show_default="all rows",
+            help="Learner to compare; can be given several times.",
+            show_default="all learners",
         ),
     ] = None,
     column: Annotated[
         list[str] | None,
         typer.Option(
-            help="Column of the board, for example mnist-b01, pacs-sketch or "
+            help="Data set to compare them on, for example mnist-b01, pacs-sketch or "
             "gas-drift; can be given several times.",
-            show_default="all columns",
+            show_default="all data sets",
         ),
     ] = None,
     table: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="FOLDER:TARGET",
-            help="Also a table of your own, given as FOLDER:COLUMN: a folder with one "
-            "file for each place, of which the last by name is unseen, and the "
-            "column to predict; can be given several times.",
+            metavar="FOLDER:COLUMN",
+            help="Also use a table of your own. FOLDER has one file for each place, "
+            "and the last file by name is the unseen place; COLUMN is the column to "
+            "predict. Can be given several times.",
             show_default=False,
         ),
     ] = None,
@@ -71,7 +71,8 @@ def run_board(
         typer.Option(
             metavar="N",
             min=0,
-            help="Number of settings to try in a cell; 0 means 4, or 2 with --quick.",
+            help="Number of settings to try for each learner on each data set; 0 means "
+            "4, or 2 with --quick.",
         ),
     ] = 0,
     engine: EngineName = "local",
@@ -84,105 +85,117 @@ def run_board(
 ) -> None:
     """Compare learners on data sets whose places arrive one after another.
 
-    In every cell, settings are chosen with the same number of trials by a rule that
-    sees no unseen place; what the oracle would choose stands beside it. Columns whose
-    data are not there are named and left out. If it is interrupted, the same command
-    continues it.
+    For every learner and data set, the same number of settings is tried, and the best
+    are chosen without the unseen place. The score of the settings that would have been
+    best there is shown for comparison. Data sets that are not installed are named and
+    left out. If the command is interrupted, run it again to continue.
     """
-    from cirm.cli.jobs import start_time_budget
-    from cirm.cli.progress import show_step_progress
+    from cirm.cli.jobs import parse_and_start_time_budget
+    from cirm.cli.progress import show_progress_of_steps
 
-    limit = start_time_budget(budget)
-    with show_step_progress("Nothing was run.") as progress:
+    limit = parse_and_start_time_budget(budget)
+    with show_progress_of_steps("Nothing was run.") as progress:
         progress("preparing the data sets", 1)
-        from cirm.board.columns import list_board_columns, prepare_data_of_board_columns
-        from cirm.board.plan import FULL, QUICK, plan_board
-        from cirm.board.rows import list_board_rows
-        from cirm.runs.engines import Engine
+        from cirm.board.columns import (
+            list_leaderboard_datasets,
+            prepare_leaderboard_datasets,
+        )
+        from cirm.board.plan import FULL, QUICK, plan_leaderboard
+        from cirm.board.rows import list_leaderboard_learners
+        from cirm.runs.engines import JobEngine
 
         options.limit_torch_to_one_thread()
-        place = Engine(engine, workers, address)
-        columns = list_board_columns(quick, table or [])
-        chosen = options.select_by_name(columns, column, "--column")
+        place = JobEngine(engine, workers, address)
+        columns = list_leaderboard_datasets(quick, table or [])
+        chosen = options.select_choices_by_name(columns, column, "--column")
         effort = QUICK if quick else FULL
         if seeds:
             effort = replace(effort, seeds=tuple(range(seeds)))
         if trials:
             effort = replace(effort, trials=trials)
-        rows = list_board_rows(learner or [])
-        plan = plan_board(
-            rows, *prepare_data_of_board_columns(chosen, progress), effort
+        rows = list_leaderboard_learners(learner or [])
+        plan = plan_leaderboard(
+            rows, *prepare_leaderboard_datasets(chosen, progress), effort
         )
-    run_board_plan(plan, out, place, limit)
+    run_leaderboard_plan(plan, out, place, limit)
 
 
-def run_board_plan(
-    plan: BoardPlan, folder: Path, engine: Engine, limit: TimeBudget | None = None
+def run_leaderboard_plan(
+    plan: LeaderboardPlan,
+    folder: Path,
+    engine: JobEngine,
+    limit: WallClockBudget | None = None,
 ) -> None:
     """Run the trials and then the runs of the picks; write and print the board.
 
     Cells are run in blocks, and their records are archived after each of them.
     """
-    from cirm.board.archive import archive_finished_jobs, restore_archived_jobs
-    from cirm.board.page import build_board_table, write_board_lead_paragraph
-    from cirm.cli.output import print_table, print_to_stderr
+    from cirm.board.archive import (
+        archive_finished_jobs,
+        restore_records_of_archived_jobs,
+    )
+    from cirm.board.page import (
+        build_leaderboard_table,
+        write_leaderboard_summary_paragraph,
+    )
+    from cirm.cli.output import print_lines_to_stderr, print_table
     from cirm.cli.run import exit_if_jobs_failed
-    from cirm.cli.select import run_unfinished_jobs
+    from cirm.cli.select import run_jobs_without_records
     from cirm.runs.provenance import find_source_commit
 
     for title, reason in plan.absent.items():
-        print_to_stderr(f"Left out, {title}: {reason}")
+        print_lines_to_stderr(f"{title} is left out: {reason}")
     if not plan.tasks:
         raise ValueError(
-            "The board is empty: none of the chosen learners runs on data that are "
-            "installed. Choose other columns with --column, or get their data with "
-            "`cirm data fetch`."
+            "There is nothing to run: none of the chosen learners works on a data set "
+            "that is installed. Choose other data sets with --column, or download them "
+            "with `cirm data fetch`."
         )
     options.create_result_folder(folder)
-    restore_archived_jobs(folder)
+    restore_records_of_archived_jobs(folder)
     typer.echo(
-        f"{len(plan.rows)} rows, {len(plan.columns)} columns: "
-        f"first {len(plan.list_trials())} trials, which choose settings, and then the "
-        "runs with the chosen settings."
+        f"{len(plan.rows)} learners on {len(plan.columns)} data sets: first "
+        f"{len(plan.list_trials())} trials to choose settings, then runs with the "
+        "chosen settings."
     )
     if limit and plan.effort.block:  # a cell at a time, so that it has whole cells
         plan = replace(plan, effort=replace(plan.effort, block=1))
-    jobs: list[Job] = []
+    jobs: list[TrainingJob] = []
     failures: dict[str, str] = {}
-    for block in plan.split_into_blocks_of_rows():
+    for block in plan.split_plan_by_learner_blocks():
         for kind in ("trials", "chosen settings"):
             own = block.list_trials() if kind == "trials" else block.list_runs(folder)
-            failures |= run_unfinished_jobs(
+            failures |= run_jobs_without_records(
                 own, folder, engine, f"cirm board, {kind}", limit, jobs
             )
             jobs += own
         archive_finished_jobs(jobs, folder, find_source_commit())
         if limit and limit.remaining <= 0:
             break
-    summary = write_board_files(plan, folder)
-    print_table(build_board_table(summary))
-    typer.echo(write_board_lead_paragraph(summary))
+    summary = write_leaderboard_files(plan, folder)
+    print_table(build_leaderboard_table(summary))
+    typer.echo(write_leaderboard_summary_paragraph(summary))
     typer.echo(f"Wrote the report to {(folder / 'report.html').resolve()}")
     exit_if_jobs_failed(jobs, failures)
 
 
-def write_board_files(plan: BoardPlan, folder: Path) -> dict[str, Any]:
+def write_leaderboard_files(plan: LeaderboardPlan, folder: Path) -> dict[str, Any]:
     """Write the summary, the page and the document of a board; return the summary."""
-    from cirm.board.page import build_board_page, render_board_markdown
-    from cirm.board.results import summarise_board
+    from cirm.board.page import build_leaderboard_page, render_leaderboard_markdown
+    from cirm.board.results import summarise_leaderboard
     from cirm.cli.output import format_command_line_as_typed
-    from cirm.cli.progress import show_single_step
+    from cirm.cli.progress import show_progress_of_single_step
     from cirm.records import write_text_atomically
     from cirm.runs.provenance import find_source_commit
 
-    with show_single_step("writing the board"):
-        summary = summarise_board(plan, folder)
+    with show_progress_of_single_step("writing the board"):
+        summary = summarise_leaderboard(plan, folder)
         summary["commit"] = find_source_commit()
         command = format_command_line_as_typed()
         files = {
             "summary.json": json.dumps(summary, indent=1) + "\n",
-            "report.html": build_board_page(summary, command),
-            "board.md": render_board_markdown(summary, command),
+            "report.html": build_leaderboard_page(summary, command),
+            "board.md": render_leaderboard_markdown(summary, command),
         }
         for name, text in files.items():
             write_text_atomically(folder / name, text)

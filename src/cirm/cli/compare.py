@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from cirm.cli import options
-from cirm.cli.fit import check_task_name
+from cirm.cli.fit import check_task_option
 from cirm.cli.options import (
     CategoryColumns,
     IgnoredColumns,
@@ -19,9 +19,9 @@ from cirm.cli.options import (
     ReportFile,
     TaskKind,
 )
-from cirm.cli.output_files import check_output_paths
+from cirm.cli.output_files import check_output_paths_before_work
 
-EXAMPLES = options.format_command_examples(
+EXAMPLES = options.format_examples_for_command_help(
     "cirm compare clinic-a.csv clinic-b.csv --target outcome",
     "cirm compare clinic-a.csv clinic-c.csv --model triage.cirm --report page.html",
 )
@@ -74,30 +74,33 @@ def compare_tables(
     report: ReportFile = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Say what differs between two tables: inputs, base rate, meaning of columns.
+    """Show what differs between two tables: inputs, base rate, meaning of columns.
 
     The answer comes first, in one or two sentences. Every test is adjusted for the
     number of tests, and sizes of changes are given beside p-values. A column means
     something different if what it says about the target differs between the files,
     by the test that the learner steady uses between places.
     """
-    from cirm.cli.output import format_command_line_as_typed, write_and_print_result
-    from cirm.cli.progress import show_step_progress
-    from cirm.report.compare_page import build_comparison_page
+    from cirm.cli.output import (
+        format_command_line_as_typed,
+        write_result_files_and_print_result,
+    )
+    from cirm.cli.progress import show_progress_of_steps
+    from cirm.report.compare_page import build_table_comparison_page
 
     inputs = [first, second, *([model] if model else [])]
-    check_output_paths({"--report": report}, inputs, overwrite)
+    check_output_paths_before_work({"--report": report}, inputs, overwrite)
     secret = options.read_signing_key(key)
-    with show_step_progress("Nothing was written.") as progress:
+    with show_progress_of_steps("Nothing was written.") as progress:
         from cirm.model.compare import compare
         from cirm.model.file import load
 
         options.limit_torch_to_one_thread()
         found = compare(
-            *options.replace_dash_by_standard_input([first, second]),
+            *options.open_standard_input_for_dash([first, second]),
             target=target,
             model=load(model, learner=learner, key=secret) if model else None,
-            task=check_task_name(task),
+            task=check_task_option(task),
             categories=category or [],
             ignore=ignore or [],
             level=level,
@@ -107,9 +110,11 @@ def compare_tables(
     if not as_json:
         print_table_comparison(content)
     page = (
-        build_comparison_page(content, format_command_line_as_typed()) if report else ""
+        build_table_comparison_page(content, format_command_line_as_typed())
+        if report
+        else ""
     )
-    write_and_print_result(content, as_json, report, page)
+    write_result_files_and_print_result(content, as_json, report, page)
 
 
 def print_table_comparison(content: dict[str, Any]) -> None:
@@ -120,15 +125,15 @@ def print_table_comparison(content: dict[str, Any]) -> None:
         remove_control_characters_in_values,
     )
     from cirm.report.compare_page import (
-        build_comparison_tables,
-        list_comparison_sentences,
+        build_table_comparison_tables,
+        list_table_comparison_sentences,
     )
 
     content = remove_control_characters_in_values(content)
     typer.echo(content["answer"])
-    for sentence in list_comparison_sentences(content):
+    for sentence in list_table_comparison_sentences(content):
         typer.echo(f"  {sentence}")
     typer.echo("")
-    for table in build_comparison_tables(content):
+    for table in build_table_comparison_tables(content):
         print_table(table)
     print_notes_once(content["notes"])

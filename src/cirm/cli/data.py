@@ -11,10 +11,10 @@ import typer
 
 from cirm.cli import options
 from cirm.cli.output import print_rows_as_table
-from cirm.cli.output_files import check_output_paths
+from cirm.cli.output_files import check_output_paths_before_work
 
 if TYPE_CHECKING:
-    from cirm.data.image_sets import ImageSet
+    from cirm.data.image_sets import DownloadableImageSet
 
 app = typer.Typer(
     help="Download and import data sets, list the cache, draw coloured images.",
@@ -37,7 +37,7 @@ def fetch_data_sets(
     If one of them fails, the others are still downloaded.
     """
     for name in names:
-        check_data_set_name(name)
+        check_downloadable_data_set_name(name)
     failures: list[ValueError | OSError] = []
     for name in names:
         try:
@@ -64,7 +64,7 @@ def fetch_data_set(name: str) -> None:
         else:
             path, rows = download_public_dataset(name, add_bar, echo)
     if name in IMAGE_SETS:
-        print_image_set_location(IMAGE_SETS[name], path)
+        print_location_of_image_set(IMAGE_SETS[name], path)
     else:
         print_public_dataset_location(name, path, rows)
 
@@ -91,25 +91,27 @@ def import_data_set_folder(
     The original files are not changed. If the folder has only a part of the data
     set, this part is imported, and the output says so.
     """
-    from cirm.cli.progress import show_single_step
+    from cirm.cli.progress import show_progress_of_single_step
 
-    with show_single_step(f"importing {name}", lambda: "Nothing was imported."):
-        from cirm.data.image_sets import IMAGE_SETS, import_image_set
+    with show_progress_of_single_step(
+        f"importing {name}", lambda: "Nothing was imported."
+    ):
+        from cirm.data.image_sets import IMAGE_SETS, import_image_set_into_cache
         from cirm.data.public import import_public_dataset
 
-        check_data_set_name(name)
+        check_downloadable_data_set_name(name)
         rows: dict[str, int] = {}
         if name in IMAGE_SETS:
-            path = import_image_set(IMAGE_SETS[name], folder)
+            path = import_image_set_into_cache(IMAGE_SETS[name], folder)
         else:
             path, rows = import_public_dataset(name, folder)
     if name in IMAGE_SETS:
-        print_image_set_location(IMAGE_SETS[name], path)
+        print_location_of_image_set(IMAGE_SETS[name], path)
     else:
         print_public_dataset_location(name, path, rows)
 
 
-def check_data_set_name(name: str) -> None:
+def check_downloadable_data_set_name(name: str) -> None:
     """Raise an error unless a data set of this name can be fetched or imported."""
     from cirm.data import PUBLIC
     from cirm.data.image_sets import IMAGE_SETS
@@ -125,22 +127,22 @@ def list_data_sets() -> None:
     """List the data sets, their licences, and which are in the cache."""
     from cirm.data.image_sets import (
         IMAGE_SETS,
-        get_cache_folder,
         get_cached_image_folder,
+        get_data_cache_folder,
     )
 
     rows = [["digits", "CC BY 4.0", "UCI", "built in", "1,438", "359"]]
     for source in IMAGE_SETS.values():
-        size = format_folder_size(get_cached_image_folder(source.name))
+        size = format_size_of_folder(get_cached_image_folder(source.name))
         counts = [f"{count:,}" for count in source.counts]
         rows.append([source.name, source.licence, source.origin, size, *counts])
     headings = ("name", "licence", "origin", "in the cache", "train", "test")
     print_rows_as_table("Image data sets", headings, rows, text_columns=4)
     print_public_datasets()
-    typer.echo(f"The cache is in {get_cache_folder()}")
+    typer.echo(f"The cache is in {get_data_cache_folder()}")
 
 
-def show_colored_images(
+def write_picture_of_colored_images(
     source: Annotated[
         str,
         typer.Option(
@@ -178,18 +180,21 @@ def show_colored_images(
     overwrite: options.Overwrite = False,
 ) -> None:
     """Draw coloured images of the training environments and of the unseen one."""
-    check_output_paths({"--out": out}, overwrite=overwrite)
-    from cirm.cli.progress import show_single_step
+    check_output_paths_before_work({"--out": out}, overwrite=overwrite)
+    from cirm.cli.progress import show_progress_of_single_step
 
-    with show_single_step("drawing"):
+    with show_progress_of_single_step("drawing"):
         from cirm.data.colored import Colored
         from cirm.paper.example_images import (
             collect_example_images,
             write_example_figure,
         )
-        from cirm.settings import parse_assignments, replace_settings_from_text
+        from cirm.settings import (
+            parse_name_value_assignments,
+            replace_settings_from_text,
+        )
 
-        texts = parse_assignments(settings or [], "--set")
+        texts = parse_name_value_assignments(settings or [], "--set")
         panels = []
         for each in [scheme] if scheme else ["b01", "b11"]:
             chosen = {**texts, "source": source, "scheme": each}
@@ -199,7 +204,7 @@ def show_colored_images(
     typer.echo(f"Wrote {out.resolve()}")
 
 
-def print_image_set_location(source: ImageSet, path: Path) -> None:
+def print_location_of_image_set(source: DownloadableImageSet, path: Path) -> None:
     """Print where a data set is, and whether it has been verified."""
     train, test = source.counts
     verified = "verified by SHA-256"
@@ -220,7 +225,7 @@ def print_public_datasets() -> None:
     rows = []
     for name in PUBLIC:
         origin = get_public_dataset_class(name).origin
-        size = format_folder_size(get_cached_image_folder(name))
+        size = format_size_of_folder(get_cached_image_folder(name))
         numbers = [f"{len(origin.rows)}", f"{sum(origin.rows.values()):,}"]
         way = "fetch" if origin.address else "import"
         rows.append([name, origin.licence, origin.authors, way, size, *numbers])
@@ -235,15 +240,18 @@ def print_public_datasets() -> None:
 
 def print_public_dataset_location(name: str, path: Path, rows: dict[str, int]) -> None:
     """Print where a public data set is, and whether it is complete."""
-    from cirm.data.public import describe_dataset_completeness, get_public_dataset_class
+    from cirm.data.public import (
+        describe_which_dataset_files_exist,
+        get_public_dataset_class,
+    )
 
     origin = get_public_dataset_class(name).origin
-    found = describe_dataset_completeness(origin, rows) if rows else "already"
+    found = describe_which_dataset_files_exist(origin, rows) if rows else "already"
     typer.echo(f"{name}: {found} in {path}")
     typer.echo(f"Use it with `cirm run --dataset {name}`.")
 
 
-def format_folder_size(path: Path) -> str:
+def format_size_of_folder(path: Path) -> str:
     """Format the size of a folder; "no" if there is none."""
     if not path.is_dir():
         return "no"
@@ -255,9 +263,12 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "fetch": (fetch_data_sets, "cirm data fetch mnist fashion-mnist"),
     "import": (import_data_set_folder, "cirm data import mnist downloads"),
     "list": (list_data_sets, "cirm data list"),
-    "show": (show_colored_images, "cirm data show --scheme b11 --out coloured.png"),
+    "show": (
+        write_picture_of_colored_images,
+        "cirm data show --scheme b11 --out coloured.png",
+    ),
 }
 for command, (function, example) in COMMANDS.items():
     options.add_cli_command(
-        app, function, options.format_command_examples(example), name=command
+        app, function, options.format_examples_for_command_help(example), name=command
     )

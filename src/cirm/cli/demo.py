@@ -14,7 +14,7 @@ from cirm.learners import DEFAULT_LEARNER
 LEARNERS = (DEFAULT_LEARNER, "c-bvirm", "c-virmv1", "erm", "irmv1", "ewc", "gem")
 DATA = {"source": "digits", "environments": "2", "examples": "600"}
 ADAPT = (300,)  # of the 359 unseen images
-EXAMPLES = options.format_command_examples(
+EXAMPLES = options.format_examples_for_command_help(
     "cirm demo", "cirm demo --seeds 1 --out quick-demo"
 )
 
@@ -22,7 +22,11 @@ EXAMPLES = options.format_command_examples(
 def run_demo(
     seeds: Annotated[
         int,
-        typer.Option(metavar="N", min=1, help="Number of seeds: 0, 1, 2 and so on."),
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Number of seeds to run; they are 0, 1, 2 and so on.",
+        ),
     ] = 3,
     out: Annotated[Path, typer.Option(help="Folder to write the results to.")] = Path(
         "demo"
@@ -36,8 +40,8 @@ def run_demo(
     predicts the opposite. A learner that can adapt is scored twice there: before and
     after it was given some of the images without their labels. Nothing is downloaded.
     """
-    from cirm.cli.progress import show_single_step
-    from cirm.cli.run import run_jobs_and_report
+    from cirm.cli.progress import show_progress_of_single_step
+    from cirm.cli.run import run_jobs_and_write_report
 
     typer.echo(
         "Two environments of coloured digits arrive one after the other. The colour "
@@ -46,16 +50,22 @@ def run_demo(
         f"examples.\nAdapted: the model was first adapted to {ADAPT[0]} unseen images "
         "without their labels."
     )
-    with show_single_step("preparing the data set"):
+    with show_progress_of_single_step("preparing the data set"):
         from cirm.learners import get_learner_class
-        from cirm.runs.engines import Engine
-        from cirm.runs.plans import plan_ceiling_jobs, plan_jobs, prepare_dataset
+        from cirm.runs.engines import JobEngine
+        from cirm.runs.plans import (
+            create_and_draw_dataset,
+            plan_grey_image_jobs,
+            plan_jobs_of_learner,
+        )
 
-        data, jobs = prepare_dataset("colored", DATA), []
+        data, jobs = create_and_draw_dataset("colored", DATA), []
         for key in LEARNERS:
             preset = "paper" if "paper" in get_learner_class(key).presets else ""
-            jobs += plan_jobs(
+            jobs += plan_jobs_of_learner(
                 data, key, "sequential", range(seeds), preset=preset, adapt=ADAPT
             )
-        jobs += plan_ceiling_jobs("colored", DATA, "sequential", range(seeds), "paper")
-    run_jobs_and_report(jobs, out, Engine(workers=workers), title="cirm demo")
+        jobs += plan_grey_image_jobs(
+            "colored", DATA, "sequential", range(seeds), "paper"
+        )
+    run_jobs_and_write_report(jobs, out, JobEngine(workers=workers), title="cirm demo")

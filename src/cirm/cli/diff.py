@@ -10,12 +10,12 @@ import typer
 from cirm.cli import options
 from cirm.cli.options import Json, KeyFile, ModelLearner
 
-EXAMPLES = options.format_command_examples(
+EXAMPLES = options.format_examples_for_command_help(
     "cirm diff triage.cirm triage-2.cirm", "cirm diff triage.cirm triage-2.cirm --json"
 )
 
 
-def diff_models(
+def print_difference_of_models(
     first: options.ModelArgument,
     second: options.ModelArgument,
     learner: ModelLearner = None,
@@ -27,20 +27,20 @@ def diff_models(
     Compares the places they have learned from, settings, thresholds, columns,
     the importance of columns, unstable columns and scores.
     """
-    from cirm.cli.output import print_json_and_page_path
-    from cirm.cli.progress import show_step_progress
+    from cirm.cli.output import print_result_json_and_page_path
+    from cirm.cli.progress import show_progress_of_steps
 
     secret = options.read_signing_key(key)
-    with show_step_progress("Nothing was written."):
-        from cirm.model.difference import describe_differences
+    with show_progress_of_steps("Nothing was written."):
+        from cirm.model.difference import describe_differences_of_models
         from cirm.model.file import load
 
         models = (load(path, learner=learner, key=secret) for path in (first, second))
         content: dict[str, Any] = {"first": str(first), "second": str(second)}
-        content |= describe_differences(*models)
+        content |= describe_differences_of_models(*models)
     if not as_json:
         print_model_differences(content)
-    print_json_and_page_path(content, as_json, None)
+    print_result_json_and_page_path(content, as_json, None)
 
 
 def print_model_differences(content: Mapping[str, Any]) -> None:
@@ -49,13 +49,13 @@ def print_model_differences(content: Mapping[str, Any]) -> None:
 
     content = remove_control_characters_in_values(content)
     typer.echo(content["answer"])
-    rows = list_difference_rows(content)
+    rows = list_table_rows_of_differences(content)
     if rows:
         headings = ["what", content["first"], content["second"]]
         print_rows_as_table("Differences", headings, rows, text_columns=3)
 
 
-def list_difference_rows(content: Mapping[str, Any]) -> list[list[str]]:
+def list_table_rows_of_differences(content: Mapping[str, Any]) -> list[list[str]]:
     """Return the differences as rows: what differs, and its value in both models."""
     rows: list[list[str]] = []
     environments, unstable = content["environments"], content["unstable"]

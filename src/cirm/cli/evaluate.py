@@ -24,9 +24,9 @@ from cirm.cli.options import (
     ThresholdRuleText,
     WeightColumn,
 )
-from cirm.cli.output_files import check_output_paths
+from cirm.cli.output_files import check_output_paths_before_work
 
-EXAMPLES = options.format_command_examples(
+EXAMPLES = options.format_examples_for_command_help(
     "cirm evaluate clinic-c.csv --model triage.cirm",
     "cirm evaluate clinic-c.csv --model triage.cirm --group smoker --report page.html",
 )
@@ -66,17 +66,20 @@ def evaluate_model(
     prediction sets or intervals.
     """
     from cirm.cli.model_output import print_evaluation_scores
-    from cirm.cli.output import format_command_line_as_typed, write_and_print_result
-    from cirm.cli.progress import show_step_progress
+    from cirm.cli.output import (
+        format_command_line_as_typed,
+        write_result_files_and_print_result,
+    )
+    from cirm.cli.progress import show_progress_of_steps
 
-    check_output_paths({"--report": report}, [*data, model], overwrite)
+    check_output_paths_before_work({"--report": report}, [*data, model], overwrite)
     secret = options.read_signing_key(key)
-    with show_step_progress("Nothing was written.") as progress:
+    with show_progress_of_steps("Nothing was written.") as progress:
         from cirm.model.evaluate import evaluate as evaluate_model
 
         scores = evaluate_model(
             options.load_model(model, device, learner, secret, encoder),
-            options.replace_dash_by_standard_input(data),
+            options.open_standard_input_for_dash(data),
             environment=environment,
             groups=group or [],
             level=level,
@@ -94,4 +97,4 @@ def evaluate_model(
         from cirm.report.evaluation_page import build_evaluation_page
 
         page = build_evaluation_page(content, format_command_line_as_typed())
-    write_and_print_result(content, as_json, report, page)
+    write_result_files_and_print_result(content, as_json, report, page)

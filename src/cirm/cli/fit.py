@@ -39,21 +39,21 @@ from cirm.cli.options import (
 )
 from cirm.cli.output_files import (
     check_file_can_be_written,
-    check_model_is_unchanged,
-    check_output_paths,
+    check_model_file_is_unchanged,
+    check_output_paths_before_work,
     check_signed_model_has_key,
-    write_model_and_page,
+    write_model_file_and_page,
 )
 from cirm.learners import DEFAULT_LEARNER
 
 TASKS = ("auto", "classification", "regression")
-FIT_EXAMPLES = options.format_command_examples(
+FIT_EXAMPLES = options.format_examples_for_command_help(
     "cirm fit clinic-a.csv --target outcome --model triage.cirm",
     "cirm fit clinics.csv --target outcome --environment site --order sequential "
     "--model triage.cirm --overwrite",
     "cirm fit --each clinics --target outcome --model models",
 )
-UPDATE_EXAMPLES = options.format_command_examples(
+UPDATE_EXAMPLES = options.format_examples_for_command_help(
     "cirm update clinic-b.csv --model triage.cirm",
     "cirm update clinic-c.csv --model triage.cirm --out triage-2.cirm",
 )
@@ -233,16 +233,16 @@ def fit_model(
     value means the same at every place. With --each or --each-set, many models are
     fitted at once, by --workers processes or on a Ray cluster (--engine ray).
     """
-    from cirm.cli.progress import show_step_progress
+    from cirm.cli.progress import show_progress_of_steps
 
     files = data or []
-    assignments = add_trust_option_to_settings(settings or [], trust)
+    assignments = add_trust_option_to_learner_settings(settings or [], trust)
     chosen: dict[str, Any] = {
         "target": target,
         "environment": environment,
         "time": time,
         "every": every,
-        "task": check_task_name(task),
+        "task": check_task_option(task),
         "held_out": held_out,
         "classes": [part.strip() for part in classes.split(",") if part.strip()],
         "categories": category or [],
@@ -261,54 +261,56 @@ def fit_model(
         "texts": text or [],
     }
     if each or each_set:
-        from cirm.cli.fit_each import ModelsToFit, fit_many_models
-        from cirm.cli.progress import show_single_step
+        from cirm.cli.fit_each import FitManyOptions, fit_many_models
+        from cirm.cli.progress import show_progress_of_single_step
 
-        wanted = ModelsToFit(files, each, each_set or [], model, overwrite)
-        wanted.check_options(report)
-        with show_single_step("preparing the models"):
-            from cirm.runs.engines import Engine
-            from cirm.runs.fit_jobs import FitJob
+        wanted = FitManyOptions(files, each, each_set or [], model, overwrite)
+        wanted.check_fit_options(report)
+        with show_progress_of_single_step("preparing the models"):
+            from cirm.runs.engines import JobEngine
+            from cirm.runs.fit_jobs import FitModelJob
 
             options.read_signing_key(key)  # raises an error now if it cannot be used
-            base = FitJob(
+            base = FitModelJob(
                 "file",
                 learner,
                 order,
                 (seed,),
                 preset=preset,
-                options={**chosen, "device": options.get_usable_device(device)},
+                options={**chosen, "device": options.check_torch_device(device)},
                 key_file=str(key.resolve()) if key else "",
             )
             jobs = wanted.plan_jobs(base, assignments)
-            place = Engine(engine, workers, address)
+            place = JobEngine(engine, workers, address)
         fit_many_models(jobs, wanted, place, as_json)
         return
-    check_data_is_given(files)
-    check_output_paths(
+    check_data_argument_is_given(files)
+    check_output_paths_before_work(
         {"--model": model, "--report": report},
         files,
         overwrite,
         "`cirm update` to continue training it",
     )
     secret = options.read_signing_key(key)
-    with show_step_progress(f"No model was written to {model}.") as progress:
+    with show_progress_of_steps(f"No model was written to {model}.") as progress:
         from cirm.model.fit import fit as fit_model
 
         options.limit_torch_to_one_thread()
         trained = fit_model(
-            options.replace_dash_by_standard_input(files),
+            options.open_standard_input_for_dash(files),
             learner=learner,
             settings=parse_setting_options(learner, assignments),
             preset=preset,
             seed=seed,
-            device=options.get_usable_device(device),
+            device=options.check_torch_device(device),
             order=order,
             **chosen,
             progress=progress,
         )
-        content = write_model_and_page(trained, model, report, secret)
-    print_fit_result(content, as_json, report, is_task_detected=task == "auto")
+        content = write_model_file_and_page(trained, model, report, secret)
+    print_fit_result_and_next_steps(
+        content, as_json, report, is_task_detected=task == "auto"
+    )
 
 
 def update_model(
@@ -359,14 +361,16 @@ def update_model(
     The model file is replaced only when training has finished, and stays unchanged if
     anything fails. `cirm rollback` returns to the model before.
     """
-    from cirm.cli.progress import show_step_progress
+    from cirm.cli.progress import show_progress_of_steps
 
     if out is not None and out.exists() and out.samefile(model):
         out = None
-    check_output_paths({"--out": out, "--report": report}, [*data, model], overwrite)
+    check_output_paths_before_work(
+        {"--out": out, "--report": report}, [*data, model], overwrite
+    )
     check_file_can_be_written(model, "--model")
     secret = options.read_signing_key(key)
-    with show_step_progress(f"{model} is unchanged.") as progress:
+    with show_progress_of_steps(f"{model} is unchanged.") as progress:
         from cirm.model.container import read_model_checksum
         from cirm.model.fit import update as update_model
 
@@ -375,7 +379,7 @@ def update_model(
         checksum = read_model_checksum(model)
         new = update_model(
             old,
-            options.replace_dash_by_standard_input(data),
+            options.open_standard_input_for_dash(data),
             environment=environment,
             time=time,
             every=every,
@@ -389,28 +393,28 @@ def update_model(
             progress=progress,
         )
         if out is None:
-            check_model_is_unchanged(model, checksum)
-        content = write_model_and_page(new, out or model, report, secret)
-    print_fit_result(content, as_json, report)
+            check_model_file_is_unchanged(model, checksum)
+        content = write_model_file_and_page(new, out or model, report, secret)
+    print_fit_result_and_next_steps(content, as_json, report)
 
 
-def print_fit_result(
+def print_fit_result_and_next_steps(
     content: Mapping[str, Any],
     as_json: bool,
     report: Path | None,
     is_task_detected: bool = False,
 ) -> None:
     """Print what was learned and what to do next."""
-    from cirm.cli.model_output import print_training_result
-    from cirm.cli.output import print_json_and_page_path, print_to_stderr
+    from cirm.cli.model_output import print_result_of_training
+    from cirm.cli.output import print_lines_to_stderr, print_result_json_and_page_path
 
     path, is_first = content["model"], content["history"][-1]["stage"] == 0
     if not as_json:
-        print_training_result(content, is_first, is_task_detected)
-    print_json_and_page_path(content, as_json, report)
-    print_to_stderr(f"Wrote the model to {path}")
+        print_result_of_training(content, is_first, is_task_detected)
+    print_result_json_and_page_path(content, as_json, report)
+    print_lines_to_stderr(f"Wrote the model to {path}")
     if is_first:
-        print_to_stderr(
+        print_lines_to_stderr(
             f"Next: `cirm predict NEW.csv --model {path}` predicts new rows; `cirm "
             f"update NEW.csv --model {path}` learns from another place."
         )
@@ -419,17 +423,21 @@ def print_fit_result(
 def parse_setting_options(learner: str, assignments: list[str]) -> dict[str, Any]:
     """Parse settings of a learner, such as epochs=10."""
     from cirm.learners import parse_learner_settings
-    from cirm.settings import parse_assignments
+    from cirm.settings import parse_name_value_assignments
 
-    return parse_learner_settings(learner, parse_assignments(assignments, "--set"))
+    return parse_learner_settings(
+        learner, parse_name_value_assignments(assignments, "--set")
+    )
 
 
-def add_trust_option_to_settings(assignments: list[str], trust: str) -> list[str]:
+def add_trust_option_to_learner_settings(
+    assignments: list[str], trust: str
+) -> list[str]:
     """Return settings with that of --trust, if it is given."""
     return [*assignments, f"trust={trust}"] if trust else assignments
 
 
-def check_data_is_given(data: Sequence[Path]) -> None:
+def check_data_argument_is_given(data: Sequence[Path]) -> None:
     """Raise an error if a model has no data to be fitted to."""
     if not data:
         raise ValueError(
@@ -439,7 +447,7 @@ def check_data_is_given(data: Sequence[Path]) -> None:
         )
 
 
-def check_task_name(task: str) -> Any:  # noqa: ANN401  one of the literal names
+def check_task_option(task: str) -> Any:  # noqa: ANN401  one of the literal names
     """Return the task if there is one of this name."""
     if task not in TASKS:
         raise ValueError(

@@ -12,18 +12,18 @@ import typer
 
 from cirm.cli import options
 from cirm.cli.exit_codes import ExitCode
-from cirm.cli.output import print_notes_once, print_rows_as_table, print_to_stderr
-from cirm.cli.progress import exit_on_interrupt, show_job_progress
+from cirm.cli.output import print_lines_to_stderr, print_notes_once, print_rows_as_table
+from cirm.cli.progress import exit_with_message_on_interrupt, show_progress_of_jobs
 
 if TYPE_CHECKING:
-    from cirm.runs.engines import Engine
-    from cirm.runs.fit_jobs import FitJob
+    from cirm.runs.engines import JobEngine
+    from cirm.runs.fit_jobs import FitModelJob
 
 Entry = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class ModelsToFit:
+class FitManyOptions:
     """What to fit models to, and where they go.
 
     Attributes:
@@ -40,7 +40,7 @@ class ModelsToFit:
     folder: Path
     overwrite: bool
 
-    def check_options(self, report: Path | None) -> None:
+    def check_fit_options(self, report: Path | None) -> None:
         """Raise an error before any work for options that do not go together."""
         if self.each is not None and self.data:
             raise ValueError(
@@ -64,7 +64,9 @@ class ModelsToFit:
                 "give the folder that models are written to."
             )
 
-    def plan_jobs(self, base: FitJob, assignments: Sequence[str]) -> list[FitJob]:
+    def plan_jobs(
+        self, base: FitModelJob, assignments: Sequence[str]
+    ) -> list[FitModelJob]:
         """Return a job for each file and each combination of settings."""
         from cirm.cli.fit import parse_setting_options
         from cirm.runs.fit_jobs import (
@@ -87,46 +89,55 @@ class ModelsToFit:
 
 
 def fit_many_models(
-    jobs: Sequence[FitJob], wanted: ModelsToFit, engine: Engine, as_json: bool
+    jobs: Sequence[FitModelJob],
+    wanted: FitManyOptions,
+    engine: JobEngine,
+    as_json: bool,
 ) -> None:
     """Fit the models that are missing; print a summary of all of them."""
-    from cirm.runs.fit_jobs import prepare_fit_jobs, read_fit_summaries
-    from cirm.runs.tracker import JobTracker
+    from cirm.runs.fit_jobs import (
+        read_summaries_of_fitted_models,
+        select_fit_jobs_to_run,
+    )
+    from cirm.runs.tracker import JobProgressTracker
 
     folder = wanted.folder
     options.create_result_folder(folder)
-    waiting, failures = prepare_fit_jobs(jobs, folder, wanted.overwrite)
-    skipped = {job.key for job, _ in read_fit_summaries(jobs, folder)}
+    waiting, failures = select_fit_jobs_to_run(jobs, folder, wanted.overwrite)
+    skipped = {job.key for job, _ in read_summaries_of_fitted_models(jobs, folder)}
     if skipped:
-        print_to_stderr(
+        print_lines_to_stderr(
             f"Skipped {len(skipped)} of {len(jobs)} models, which were fitted to the "
             "same data with the same settings."
         )
 
     def describe_finished_models() -> str:
-        done = len(list(read_fit_summaries(jobs, folder)))
+        done = len(list(read_summaries_of_fitted_models(jobs, folder)))
         return (
             f"{done} of {len(jobs)} models are written to {folder}. Run the same "
             "command again to continue."
         )
 
-    tracker = JobTracker(waiting, engine.job_limit, [])
+    tracker = JobProgressTracker(waiting, engine.job_limit, [])
     with (
-        exit_on_interrupt(describe_finished_models),
-        show_job_progress(tracker, folder, "fitting models") as report,
+        exit_with_message_on_interrupt(describe_finished_models),
+        show_progress_of_jobs(tracker, folder, "fitting models") as report,
     ):
         failures = {**failures, **engine(waiting, folder, report)}
-    summaries = {job.key: entry for job, entry in read_fit_summaries(jobs, folder)}
+    summaries = {
+        job.key: entry for job, entry in read_summaries_of_fitted_models(jobs, folder)
+    }
     entries = [
-        describe_fit_job(job, summaries.get(job.key), failures, skipped) for job in jobs
+        describe_state_of_fit_job(job, summaries.get(job.key), failures, skipped)
+        for job in jobs
     ]
     print_summary_of_models(entries, folder, as_json)
     if failures:
         raise typer.Exit(ExitCode.FAILED_JOBS)
 
 
-def describe_fit_job(
-    job: FitJob,
+def describe_state_of_fit_job(
+    job: FitModelJob,
     summary: Mapping[str, Any] | None,
     failures: Mapping[str, str],
     skipped: set[str],
@@ -154,16 +165,16 @@ def print_summary_of_models(
             metric = good[0]["metric"]
             headings = ["model", "state", "rows", f"{metric}, held out", "seconds"]
             print_rows_as_table(
-                "Models", headings, [_format_model_row(e) for e in good], 2
+                "Models", headings, [_format_table_row_of_model(e) for e in good], 2
             )
     for entry in entries:
         if entry["state"] == "failed":
-            print_to_stderr(f"failed: {entry['name']}: {entry['reason']}")
+            print_lines_to_stderr(f"failed: {entry['name']}: {entry['reason']}")
     count = sum(entry["state"] == "fitted" for entry in entries)
-    print_to_stderr(f"Wrote {count} models to {folder}")
+    print_lines_to_stderr(f"Wrote {count} models to {folder}")
 
 
-def _format_model_row(entry: Entry) -> list[str]:
+def _format_table_row_of_model(entry: Entry) -> list[str]:
     """Return a row of the table of models."""
     score = "" if entry["score"] is None else f"{entry['score']:.4g}"
     seconds = f"{entry['seconds']:.1f}"

@@ -8,9 +8,9 @@ import typer
 
 from cirm.cli import options
 from cirm.cli.options import Json, KeyFile, ModelLearner, Overwrite, ReportFile
-from cirm.cli.output_files import check_output_paths
+from cirm.cli.output_files import check_output_paths_before_work
 
-EXAMPLES = options.format_command_examples(
+EXAMPLES = options.format_examples_for_command_help(
     "cirm inspect triage.cirm",
     "cirm inspect triage.cirm --history",
     "cirm inspect triage.cirm --report triage.html",
@@ -35,12 +35,15 @@ def inspect_model(
 ) -> None:
     """Show a model's places, scores, stored data and important columns."""
     from cirm.cli.model_output import print_model_description, print_model_history
-    from cirm.cli.output import format_command_line_as_typed, write_and_print_result
-    from cirm.cli.progress import show_step_progress
+    from cirm.cli.output import (
+        format_command_line_as_typed,
+        write_result_files_and_print_result,
+    )
+    from cirm.cli.progress import show_progress_of_steps
 
-    check_output_paths({"--report": report}, [model], overwrite)
+    check_output_paths_before_work({"--report": report}, [model], overwrite)
     secret = options.read_signing_key(key)
-    with show_step_progress("Nothing was written."):
+    with show_progress_of_steps("Nothing was written."):
         from cirm.model.explain import describe_model
         from cirm.model.file import load
         from cirm.report.model_page import build_model_page
@@ -59,4 +62,4 @@ def inspect_model(
     elif history:
         names = ("model", "version", "created", "history", "earlier_versions")
         content = {name: content[name] for name in names}
-    write_and_print_result(content, as_json, report, page)
+    write_result_files_and_print_result(content, as_json, report, page)

@@ -6,42 +6,42 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cirm.cli.output import print_to_stderr
+from cirm.cli.output import print_lines_to_stderr
 from cirm.cli.progress import (
-    exit_on_interrupt,
+    exit_with_message_on_interrupt,
     format_duration,
-    show_job_progress,
-    show_single_step,
+    show_progress_of_jobs,
+    show_progress_of_single_step,
 )
 
 if TYPE_CHECKING:
-    from cirm.runs.durations import CostEstimate
-    from cirm.runs.engines import Engine
-    from cirm.runs.job_queue import JobQueue, TimeBudget
-    from cirm.runs.jobs import Job
+    from cirm.runs.durations import JobCostEstimate
+    from cirm.runs.engines import JobEngine
+    from cirm.runs.job_queue import JobQueue, WallClockBudget
+    from cirm.runs.jobs import TrainingJob
     from cirm.runs.tracker import JobTime
 
-    Rank = Callable[[Sequence[Job]], dict[str, Any]]
+    Rank = Callable[[Sequence[TrainingJob]], dict[str, Any]]
 
 CALIBRATION_SHARE = 0.1  # of a budget that may be spent on estimating the cost
 BUSY = 0.8  # a process that gets less of a core than this shares it with others
 
 
-def start_time_budget(text: str) -> TimeBudget | None:
+def parse_and_start_time_budget(text: str) -> WallClockBudget | None:
     """Return the budget of a command, which begins now, or None without one."""
-    from cirm.runs.job_queue import TimeBudget, parse_time_budget
+    from cirm.runs.job_queue import WallClockBudget, parse_time_budget
 
-    return TimeBudget(parse_time_budget(text)) if text else None
+    return WallClockBudget(parse_time_budget(text)) if text else None
 
 
 def run_jobs_with_progress(
-    jobs: Sequence[Job],
-    list_waiting: Callable[[], Sequence[Job]],
+    jobs: Sequence[TrainingJob],
+    list_waiting: Callable[[], Sequence[TrainingJob]],
     folder: Path,
-    engine: Engine,
+    engine: JobEngine,
     title: str,
     times: Sequence[JobTime] = (),
-    budget: TimeBudget | None = None,
+    budget: WallClockBudget | None = None,
     rank: Rank | None = None,
 ) -> dict[str, str]:
     """Run the jobs that are still waiting; return reasons of failures by job key.
@@ -50,9 +50,9 @@ def run_jobs_with_progress(
     round start in the order of their `rank`, and short ones before long ones; without
     one, long ones start first, so that all workers finish at about the same time.
     """
-    from cirm.runs.durations import CALIBRATION_SECONDS, estimate_cost
+    from cirm.runs.durations import CALIBRATION_SECONDS, estimate_cost_of_jobs
     from cirm.runs.job_queue import JobQueue
-    from cirm.runs.tracker import JobTracker
+    from cirm.runs.tracker import JobProgressTracker
 
     def describe_finished_jobs() -> str:
         done = len(jobs) - len(list_waiting())
@@ -64,12 +64,14 @@ def run_jobs_with_progress(
     workers, is_local = engine.job_limit, engine.name == "local"
     share = budget.seconds * CALIBRATION_SHARE if budget else CALIBRATION_SECONDS
     limit = min(share, CALIBRATION_SECONDS)
-    with show_single_step("estimating the cost", describe_finished_jobs):
-        cost = estimate_cost(list_waiting(), times, workers, is_local, folder, limit)
-    print_to_stderr(describe_expected_cost_of_jobs(cost))
+    with show_progress_of_single_step("estimating the cost", describe_finished_jobs):
+        cost = estimate_cost_of_jobs(
+            list_waiting(), times, workers, is_local, folder, limit
+        )
+    print_lines_to_stderr(describe_expected_cost_of_jobs(cost))
     waiting, seconds = list_waiting(), cost.seconds_by_job
 
-    def sort_jobs_by_rank_and_duration(jobs: list[Job]) -> list[Job]:
+    def sort_jobs_by_rank_and_duration(jobs: list[TrainingJob]) -> list[TrainingJob]:
         ranks = rank(jobs) if rank and budget else {}
         sign = 1 if budget else -1
         return sorted(
@@ -78,21 +80,21 @@ def run_jobs_with_progress(
         )
 
     queue = JobQueue(waiting, sort_jobs_by_rank_and_duration, budget, seconds)
-    tracker = JobTracker(waiting, workers, times, expected=seconds)
+    tracker = JobProgressTracker(waiting, workers, times, expected=seconds)
     with (
-        exit_on_interrupt(describe_finished_jobs),
-        show_job_progress(tracker, folder, title) as report,
+        exit_with_message_on_interrupt(describe_finished_jobs),
+        show_progress_of_jobs(tracker, folder, title) as report,
     ):
         failures = engine(waiting, folder, report, queue)
     if queue.unstarted:
-        print_to_stderr(describe_unstarted_jobs(queue, cost, len(jobs)))
+        print_lines_to_stderr(describe_jobs_left_by_time_budget(queue, cost, len(jobs)))
     return failures
 
 
-def describe_expected_cost_of_jobs(cost: CostEstimate) -> str:
+def describe_expected_cost_of_jobs(cost: JobCostEstimate) -> str:
     """Describe in one line what jobs are expected to cost, and how this is known."""
     if not cost.estimates.seconds:
-        return "Expected cost: not known, since no job could be timed."
+        return "Expected cost: unknown, because no job could be timed."
     text = f"Expected cost: {format_core_minutes(cost.core_seconds)}"
     if cost.workers:
         count = f"{cost.workers} worker{'s' if cost.workers > 1 else ''}"
@@ -110,18 +112,20 @@ def describe_expected_cost_of_jobs(cost: CostEstimate) -> str:
     return f"{text}."
 
 
-def describe_unstarted_jobs(queue: JobQueue, cost: CostEstimate, total: int) -> str:
+def describe_jobs_left_by_time_budget(
+    queue: JobQueue, cost: JobCostEstimate, total: int
+) -> str:
     """Say what a budget has left undone, and how to continue."""
     left = queue.unstarted
     seconds = [cost.estimates.seconds.get(job.key, 0.0) for job in left]
     budget = format_duration(queue.budget.seconds if queue.budget else 0.0)
     text = (
-        f"The budget of {budget} is spent: {len(left)} of {total} jobs are left, "
-        f"{format_core_minutes(sum(seconds))}."
+        f"The time budget of {budget} is used up: {len(left)} of {total} jobs have not "
+        f"run, which need about {format_core_minutes(sum(seconds))}."
     )
     if len(left) == total:
         shortest = format_duration(min(cost.seconds_by_job.values(), default=0.0))
-        text = f"{text} The shortest is expected to take {shortest}."
+        text = f"{text} The shortest of them is expected to take {shortest}."
     return f"{text} Run the same command again to continue with them."
 
 

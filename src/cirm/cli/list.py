@@ -13,7 +13,7 @@ from cirm.cli import options
 from cirm.cli.output import print_rows_as_table
 
 if TYPE_CHECKING:
-    from cirm.registry import Registry
+    from cirm.registry import NamedClassRegistry
 
 MODULES = {
     "learners": "cirm.learners",
@@ -25,24 +25,24 @@ MODULES = {
 """The modules whose `REGISTRY` holds the choices of a kind."""
 
 KINDS = ", ".join(MODULES)
-EXAMPLES = options.format_command_examples(
+EXAMPLES = options.format_examples_for_command_help(
     "cirm list learners", "cirm list learners irmv1"
 )
 
 
-def list_choices(
+def list_registered_names_or_settings(
     kind: Annotated[
         str, typer.Argument(help=f"What to list: {KINDS}.", show_default="all")
     ] = "",
     name: Annotated[
         str,
         typer.Argument(
-            help="Name of one of them, to show its settings and their defaults.",
+            help="Name of a learner, data set or other choice, to show its settings.",
             show_default=False,
         ),
     ] = "",
 ) -> None:
-    """List what can be chosen by name, or the settings of one choice.
+    """List learners, data sets and other named choices, or the settings of one.
 
     Choices that another installed package offers are marked with its name. Wherever a
     name is expected, package.module:Class works as well.
@@ -52,21 +52,21 @@ def list_choices(
             f"list: there is nothing called {kind!r} to list. Use one of {KINDS}."
         )
     if name:
-        print_choice_settings(kind, name)
+        print_settings_of_registered_name(kind, name)
         return
     for one in [kind] if kind else MODULES:
-        print_choice_names(one)
+        print_registered_names(one)
 
 
-def get_registry_of_kind(kind: str) -> Registry:
+def get_registry_by_name(kind: str) -> NamedClassRegistry:
     """Return the choices of a kind."""
-    registry: Registry = import_module(MODULES[kind]).REGISTRY
+    registry: NamedClassRegistry = import_module(MODULES[kind]).REGISTRY
     return registry
 
 
-def print_choice_names(kind: str) -> None:
+def print_registered_names(kind: str) -> None:
     """Print the names of a kind, each with its description."""
-    registry = get_registry_of_kind(kind)
+    registry = get_registry_by_name(kind)
     rows = []
     for key in registry.list_keys():
         text, package = registry.describe(key), registry.find_package(key)
@@ -82,12 +82,12 @@ def print_choice_names(kind: str) -> None:
     )
 
 
-def print_choice_settings(kind: str, name: str) -> None:
+def print_settings_of_registered_name(kind: str, name: str) -> None:
     """Print name, type and default of the settings of a choice."""
     from cirm.learners import NETWORK, list_learner_settings
-    from cirm.settings import describe_type, list_setting_fields
+    from cirm.settings import describe_setting_type, list_setting_fields
 
-    cls: type = get_registry_of_kind(kind).load(name)
+    cls: type = get_registry_by_name(kind).load(name)
     if kind == "learners":
         settings = list_learner_settings(name)
     elif kind == "networks":  # see `build_network`
@@ -100,7 +100,10 @@ def print_choice_settings(kind: str, name: str) -> None:
     if not settings:
         typer.echo(f"{name} has no settings.")
         return
-    rows = [[key, describe_type(type_), repr(value)] for key, type_, value in settings]
+    rows = [
+        [key, describe_setting_type(type_), repr(value)]
+        for key, type_, value in settings
+    ]
     headings = ("setting", "type", "default")
     print_rows_as_table(f"Settings of {name}", headings, rows, text_columns=3)
     presets: Mapping[str, Mapping[str, Any]] = getattr(cls, "presets", {})

@@ -13,23 +13,23 @@ from cirm.cli.output import (
     remove_control_characters_in_values,
 )
 from cirm.report.model_history import (
-    build_history_table,
-    build_versions_table,
-    describe_past_scores,
+    build_earlier_versions_table,
+    build_model_history_table,
+    describe_scores_on_past_environments,
 )
 from cirm.report.model_tables import (
     ADAPTATION_PARTS,
     add_full_stop,
     build_adapted_effects_table,
-    build_classes_table,
     build_confusion_table,
     build_coverage_tables,
-    build_environments_table,
+    build_evaluation_scores_table,
     build_model_diagnostics_table,
+    build_model_environments_table,
     build_model_memory_table,
-    build_scores_table,
+    build_precision_recall_table,
     list_coverage_sentences,
-    list_evidence_sentences,
+    list_sentences_of_learner_evidence,
     summarise_adaptation,
 )
 
@@ -40,29 +40,29 @@ MAX_TREATMENTS = 100  # lines of columns, which a reader may still look through
 Content = Mapping[str, Any]
 
 
-def print_training_result(
+def print_result_of_training(
     content: Content, is_first: bool, is_task_detected: bool
 ) -> None:
     """Print what a fit or an update has learned."""
     content = remove_control_characters_in_values(content)
     print_notes_once(content["history"][-1]["notes"])
     if is_first:
-        typer.echo(describe_prediction_target(content, is_task_detected))
-        print_column_treatments("Columns, as defined by the first place", content)
+        typer.echo(describe_target_of_model(content, is_task_detected))
+        print_column_encodings("Columns, as defined by the first place", content)
     last = content["history"][-1]["stage"]
     print_environment_scores([e for e in content["history"] if e["stage"] == last])
     print_class_weights_and_threshold(content)
-    typer.echo(describe_stored_data(content))
+    typer.echo(describe_data_stored_in_model(content))
     print_column_importance(content)
     print_learner_explanation(content)
     if not is_first:
-        typer.echo(describe_past_scores(content["history"][-1]))
+        typer.echo(describe_scores_on_past_environments(content["history"][-1]))
 
 
 def print_model_description(content: Content) -> None:
     """Print everything that is known about a model."""
     content = remove_control_characters_in_values(content)
-    typer.echo(describe_prediction_target(content))
+    typer.echo(describe_target_of_model(content))
     print_learner_explanation(content)
     if content["adaptation"]:
         print_model_adaptation(content["adaptation"])
@@ -73,8 +73,8 @@ def print_model_description(content: Content) -> None:
     print_environment_scores(content["history"])
     print_class_weights_and_threshold(content)
     print_table(build_model_memory_table(content))
-    typer.echo(describe_stored_data(content))
-    print_column_treatments("Columns", content)
+    typer.echo(describe_data_stored_in_model(content))
+    print_column_encodings("Columns", content)
     print_column_importance(content)
     for environment in content["history"]:
         name = environment["name"]
@@ -87,12 +87,14 @@ def print_model_history(content: Content) -> None:
     history, versions = content["history"], content["earlier_versions"]
     created = content["created"][:10]
     typer.echo(f"{content['model']} is at version {content['version']} ({created}).")
-    print_table(build_history_table(history))
+    print_table(build_model_history_table(history))
     for entry in history[1:]:
         if entry["past"]:
-            typer.echo(f"{entry['name']}: {describe_past_scores(entry)}")
+            typer.echo(
+                f"{entry['name']}: {describe_scores_on_past_environments(entry)}"
+            )
     if versions:
-        print_table(build_versions_table(versions))
+        print_table(build_earlier_versions_table(versions))
         typer.echo(
             f"`cirm rollback {content['model']} --to VERSION` returns to one of them."
         )
@@ -103,9 +105,9 @@ def print_model_history(content: Content) -> None:
 def print_evaluation_scores(content: Content) -> None:
     """Print the scores of a model."""
     content = remove_control_characters_in_values(content)
-    print_table(build_scores_table(content))
+    print_table(build_evaluation_scores_table(content))
     if content.get("confusion"):
-        print_table(build_classes_table(content))
+        print_table(build_precision_recall_table(content))
         if len(content["classes"]) <= MAX_CLASSES:
             print_table(build_confusion_table(content))
         if content["threshold"]:
@@ -133,7 +135,7 @@ def print_class_weights_and_threshold(content: Content) -> None:
         typer.echo(content["threshold"]["sentence"])
 
 
-def describe_prediction_target(content: Content, is_detected: bool = False) -> str:
+def describe_target_of_model(content: Content, is_detected: bool = False) -> str:
     """Describe what the model predicts."""
     task = content["task"] + (" (detected)" if is_detected else "")
     classes = content["classes"]
@@ -154,7 +156,7 @@ def describe_network_settings(network: Content) -> str:
     return f"{network['kind']} ({', '.join(settings)})"
 
 
-def describe_stored_data(content: Content) -> str:
+def describe_data_stored_in_model(content: Content) -> str:
     """Describe what the model stores from past data."""
     count = content["raw_examples"]
     rows = "no training rows" if not count else f"{count:,} training rows"
@@ -166,7 +168,7 @@ def describe_stored_data(content: Content) -> str:
 
 def print_environment_scores(environments: Sequence[Content]) -> None:
     """Print the scores and diagnostics of environments."""
-    print_table(build_environments_table(environments))
+    print_table(build_model_environments_table(environments))
     if diagnostics := build_model_diagnostics_table(environments):
         print_table(diagnostics)
 
@@ -194,7 +196,7 @@ def print_learner_explanation(content: Content) -> None:
     explanation = content["explanation"]
     if explanation.get("verdict"):
         typer.echo(add_full_stop(explanation["verdict"]))
-        for sentence in list_evidence_sentences(explanation):
+        for sentence in list_sentences_of_learner_evidence(explanation):
             typer.echo(f"  {sentence}")
 
 
@@ -215,7 +217,7 @@ def print_model_adaptation(adaptation: Content) -> None:
     print_notes_once(adaptation["notes"])
 
 
-def print_column_treatments(title: str, content: Content) -> None:
+def print_column_encodings(title: str, content: Content) -> None:
     """Print how each column is used."""
     if content["columns"]:
         typer.echo(f"{title}:")

@@ -284,7 +284,7 @@ BudgetText = Annotated[
 ]
 
 
-def format_command_examples(*commands: str) -> str:
+def format_examples_for_command_help(*commands: str) -> str:
     """Return the end of a command's help: example invocations, one per line."""
     heading = "Example:" if len(commands) == 1 else "Examples:"
     return "\n\n".join([heading, *(f"$ {command}" for command in commands)])
@@ -319,7 +319,7 @@ def parse_class_weight(text: str) -> str | dict[str, float]:
     return weights
 
 
-def get_usable_device(device: str) -> str:
+def check_torch_device(device: str) -> str:
     """Return the device if PyTorch can compute on it."""
     import torch
 
@@ -340,7 +340,7 @@ def load_model(
     from cirm.model.file import load
 
     limit_torch_to_one_thread()
-    device = get_usable_device(device)
+    device = check_torch_device(device)
     return load(path, device=device, learner=learner, key=key, encoder=encoder)
 
 
@@ -362,15 +362,15 @@ def read_signing_key(path: Path | None) -> bytes:
     return key
 
 
-def replace_dash_by_standard_input(data: Sequence[Path]) -> list[Any]:
+def open_standard_input_for_dash(data: Sequence[Path]) -> list[Any]:
     """Return the inputs of a command, with standard input in place of -."""
     if STANDARD not in data:
         return list(data)
-    from cirm.data.standard_input import StandardInput
+    from cirm.data.standard_input import StandardInputSource
 
     if data.count(STANDARD) > 1:
         raise ValueError("data: standard input (-) is given twice. Give - only once.")
-    return [StandardInput() if path == STANDARD else path for path in data]
+    return [StandardInputSource() if path == STANDARD else path for path in data]
 
 
 def create_result_folder(path: Path) -> None:
@@ -394,7 +394,7 @@ def create_result_folder(path: Path) -> None:
             )
 
 
-def select_by_name(
+def select_choices_by_name(
     choices: Sequence[T], names: list[str] | None, option: str
 ) -> list[T]:
     """Return the choices that an option names, or all if it is not given."""
@@ -432,7 +432,7 @@ def parse_dataset_options(arguments: list[str], command: str) -> dict[str, str]:
     return options
 
 
-def parse_adaptation_rows(texts: list[str]) -> tuple[RowCount, ...]:
+def parse_adaptation_row_count_option(texts: list[str]) -> tuple[RowCount, ...]:
     """Parse numbers of rows to adapt to."""
     from cirm.evaluation.adaptation import parse_adaptation_row_counts
 

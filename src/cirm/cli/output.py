@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from cirm.report.table import Table
+    from cirm.report.table import ReportTable
 
 
 # Characters that steer a terminal: control codes, and those that reverse the direction
@@ -48,7 +48,7 @@ def format_command_line_as_typed() -> str:
     return shlex.join([name, *sys.argv[1:]])
 
 
-def print_to_stderr(*lines: str) -> None:
+def print_lines_to_stderr(*lines: str) -> None:
     """Print lines on standard error, which leaves standard output to the result."""
     for line in lines:
         typer.echo(remove_control_characters(line), err=True)
@@ -56,10 +56,10 @@ def print_to_stderr(*lines: str) -> None:
 
 def print_notes_once(notes: Sequence[str]) -> None:
     """Print each note once, on standard error."""
-    print_to_stderr(*(f"note: {note}" for note in dict.fromkeys(notes)))
+    print_lines_to_stderr(*(f"note: {note}" for note in dict.fromkeys(notes)))
 
 
-def write_and_print_result(
+def write_result_files_and_print_result(
     content: Mapping[str, Any], as_json: bool, report: Path | None, page: str = ""
 ) -> None:
     """Write the result as a page and print it as JSON, where the user wants that."""
@@ -67,28 +67,28 @@ def write_and_print_result(
 
     if report is not None:
         write_text_atomically(report, page)
-    print_json_and_page_path(content, as_json, report)
+    print_result_json_and_page_path(content, as_json, report)
 
 
-def print_json_and_page_path(
+def print_result_json_and_page_path(
     content: Mapping[str, Any], as_json: bool, report: Path | None
 ) -> None:
     """Print the result as JSON if that is wanted, and where its page is."""
     if as_json:
         typer.echo(json.dumps(content, indent=2))
     if report is not None:
-        print_to_stderr(f"Wrote the report to {report.resolve()}")
+        print_lines_to_stderr(f"Wrote the report to {report.resolve()}")
 
 
-def print_table(table: Table) -> None:
+def print_table(table: ReportTable) -> None:
     """Print a table, and an empty line below it."""
     from rich.console import Console
 
-    from cirm.report.table import render_terminal
+    from cirm.report.table import render_table_for_terminal
 
     # Where the output is no terminal, rich would cut tables at 80 columns.
     width = None if Console().is_terminal else 160
-    Console(width=width).print(render_terminal(table), "")
+    Console(width=width).print(render_table_for_terminal(table), "")
 
 
 def print_rows_as_table(
@@ -98,8 +98,8 @@ def print_rows_as_table(
     text_columns: int = 1,
 ) -> None:
     """Print a table whose first columns are text and the others numbers."""
-    from cirm.report.table import Column, Table
+    from cirm.report.table import ReportColumn, ReportTable
 
-    columns: list[Column | str] = [*map(Column, headings[:text_columns])]
+    columns: list[ReportColumn | str] = [*map(ReportColumn, headings[:text_columns])]
     columns += headings[text_columns:]
-    print_table(Table(title, columns, rows))
+    print_table(ReportTable(title, columns, rows))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LEAST_FREE = 2**20  # bytes; a model of a table with its page takes about as much
 
 
-def check_output_paths(
+def check_output_paths_before_work(
     outputs: Mapping[str, Path | None],
     inputs: Sequence[Path] = (),
     overwrite: bool = False,
@@ -45,7 +45,7 @@ def check_output_paths(
             )
         check_file_can_be_written(path, option)
         for other, use in known.items():
-            if _are_same_file(path, other):
+            if _are_paths_of_same_file(path, other):
                 raise ValueError(
                     f"{option}: the file {str(path)!r} {use}. Choose another name."
                 )
@@ -100,7 +100,7 @@ def check_signed_model_has_key(path: Path, key: bytes) -> None:
         )
 
 
-def check_model_is_unchanged(path: Path, checksum: str) -> None:
+def check_model_file_is_unchanged(path: Path, checksum: str) -> None:
     """Raise an error if a model is no longer the one that was read."""
     from cirm.model.container import read_model_checksum
 
@@ -111,13 +111,13 @@ def check_model_is_unchanged(path: Path, checksum: str) -> None:
         )
 
 
-def write_model_and_page(
+def write_model_file_and_page(
     model: Model, path: Path, report: Path | None, key: bytes = b"", **details: str
 ) -> dict[str, Any]:
     """Write a model, signed if there is a key, and its page; return its description."""
     from cirm.cli.output import format_command_line_as_typed
     from cirm.model.explain import describe_model
-    from cirm.model.file import encode_model_file, remove_leftover_files
+    from cirm.model.file import encode_model_file, remove_leftover_temporary_files
     from cirm.records import write_files_atomically
     from cirm.report.model_page import build_model_page
 
@@ -129,11 +129,11 @@ def write_model_and_page(
         ).encode()
     # The model comes last: if it has changed, everything else is written.
     write_files_atomically({**files, path: encode_model_file(model, key)})
-    remove_leftover_files(path)
+    remove_leftover_temporary_files(path)
     return content
 
 
-def _are_same_file(one: Path, other: Path) -> bool:
+def _are_paths_of_same_file(one: Path, other: Path) -> bool:
     if one.exists() and other.exists():
         return one.samefile(other)
     return os.path.abspath(one) == os.path.abspath(other)

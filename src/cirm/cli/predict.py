@@ -27,15 +27,15 @@ from cirm.cli.options import (
     ReportFile,
     ThresholdRuleText,
 )
-from cirm.cli.output_files import check_output_paths
+from cirm.cli.output_files import check_output_paths_before_work
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cirm.model.facts import ModelFacts
+    from cirm.model.facts import ModelMetadata
 
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
-EXAMPLES = options.format_command_examples(
+EXAMPLES = options.format_examples_for_command_help(
     "cirm predict clinic-c.csv --model triage.cirm --out predictions.csv",
     "cirm predict clinic-c.csv --model triage.cirm --probabilities --keep age",
     "cirm predict clinic-c.csv --model triage.cirm --adapt --out adapted.csv",
@@ -43,7 +43,7 @@ EXAMPLES = options.format_command_examples(
 )
 
 
-def predict_rows_of_files(
+def predict_target_of_file_rows(
     data: Annotated[
         Path,
         typer.Argument(
@@ -113,41 +113,45 @@ def predict_rows_of_files(
     """
     from cirm.cli.output import (
         format_command_line_as_typed,
-        print_json_and_page_path,
+        print_lines_to_stderr,
         print_notes_once,
-        print_to_stderr,
+        print_result_json_and_page_path,
     )
-    from cirm.cli.progress import show_step_progress
-    from cirm.records import add_file_name_to_errors, replace_files_atomically
+    from cirm.cli.progress import show_progress_of_steps
+    from cirm.records import add_file_name_to_errors, open_temporary_files_to_replace
 
     out = None if out == options.STANDARD else out
     check_prediction_file_format(out)
-    check_output_paths({"--out": out, "--report": report}, [data, model], overwrite)
+    check_output_paths_before_work(
+        {"--out": out, "--report": report}, [data, model], overwrite
+    )
     if as_json and out is None:
         raise ValueError(
             "--json: the summary and the predictions cannot both go to standard "
             "output. Add --out FILE for the predictions."
         )
-    summary = PredictionSummary()
+    summary = PredictionCounts()
     notes: list[str] = []
     secret = options.read_signing_key(key)
-    with show_step_progress("No predictions were written.") as progress:
-        from cirm.data.encoded_chunks import prefetch_items
+    with show_progress_of_steps(
+        "No predictions were written; run the command again."
+    ) as progress:
+        from cirm.data.encoded_chunks import prefetch_items_in_thread
         from cirm.data.open_sources import open_sources_for_model
         from cirm.model.coverage import describe_prediction_uncertainty
-        from cirm.model.csv_writer import escape_table_cells
+        from cirm.model.csv_writer import escape_spreadsheet_table_cells
         from cirm.model.facts import (
-            apply_threshold,
-            describe_adaptation,
+            describe_adaptation_of_model,
             describe_decision_threshold,
+            set_decision_threshold,
         )
-        from cirm.model.predict import predict_chunks
+        from cirm.model.predict import predict_source_in_chunks
 
         loaded = load_model_for_prediction(
             model, device, learner, encoder, secret, adapt
         )
         (rows,) = open_sources_for_model(
-            options.replace_dash_by_standard_input([data]), loaded.schema
+            options.open_standard_input_for_dash([data]), loaded.schema
         )
         if adapt:
             from cirm.model.adapt import adapt as adapt_model
@@ -162,8 +166,8 @@ def predict_rows_of_files(
                 accept_units=accept_units,
                 progress=progress,
             )
-        loaded = apply_threshold(loaded, threshold)
-        frames = predict_chunks(
+        loaded = set_decision_threshold(loaded, threshold)
+        frames = predict_source_in_chunks(
             loaded,
             rows,
             keep or [],
@@ -175,13 +179,15 @@ def predict_rows_of_files(
             level=level,
             abstain=abstain,
         )
-        tables = (summary.add_predictions(frame) for frame in prefetch_items(frames))
+        tables = (
+            summary.add_predictions(frame) for frame in prefetch_items_in_thread(frames)
+        )
         if not (raw or (out and out.suffix.lower() == ".parquet")):
-            tables = (escape_table_cells(table) for table in tables)
+            tables = (escape_spreadsheet_table_cells(table) for table in tables)
         files = [path for path in (out, report) if path is not None]
-        with replace_files_atomically(*files) as temporaries:
+        with open_temporary_files_to_replace(*files) as temporaries:
             write_predictions(tables, out, temporaries[0] if out else None)
-            adaptation = describe_adaptation(loaded)
+            adaptation = describe_adaptation_of_model(loaded)
             notes += adaptation["notes"] if adaptation and adapt else []
             content = {"model": str(model), "data": str(data), **summary.as_dict()}
             content |= describe_prediction_uncertainty(
@@ -199,14 +205,14 @@ def predict_rows_of_files(
         from cirm.report.model_tables import summarise_adaptation
 
         text = "Before predicting: " if adapt else ""
-        print_to_stderr(f"{text}{summarise_adaptation(adaptation)}")
+        print_lines_to_stderr(f"{text}{summarise_adaptation(adaptation)}")
     if content["threshold"]:
-        print_to_stderr(content["threshold"]["sentence"])
+        print_lines_to_stderr(content["threshold"]["sentence"])
     print_notes_once(content["notes"])
-    print_to_stderr(*content["uncertainty"])
+    print_lines_to_stderr(*content["uncertainty"])
     if out is not None:
-        print_to_stderr(f"Wrote {summary.rows:,} predictions to {out}")
-    print_json_and_page_path(content, as_json, report)
+        print_lines_to_stderr(f"Wrote {summary.rows:,} predictions to {out}")
+    print_result_json_and_page_path(content, as_json, report)
 
 
 def load_model_for_prediction(
@@ -216,7 +222,7 @@ def load_model_for_prediction(
     encoder: str | None,
     key: bytes,
     adapt: bool,
-) -> ModelFacts:
+) -> ModelMetadata:
     """Load a model to predict with, by NumPy alone where the model allows."""
     if device == "cpu" and learner is None and encoder is None and not adapt:
         from cirm.model.numpy_model import load_numpy_model
@@ -226,7 +232,7 @@ def load_model_for_prediction(
     return options.load_model(path, device, learner, key, encoder)
 
 
-class PredictionSummary:
+class PredictionCounts:
     """Counts and means over the predictions."""
 
     def __init__(self) -> None:
@@ -275,7 +281,7 @@ def write_predictions(
     from cirm.records import add_file_name_to_errors
 
     if path is None or temporary is None:
-        _write_csv_frames(frames, sys.stdout, ",")
+        _write_frames_as_csv(frames, sys.stdout, ",")
     elif path.suffix.lower() == ".parquet":
         table = pd.concat(list(frames), ignore_index=True)
         with add_file_name_to_errors(path):
@@ -283,7 +289,7 @@ def write_predictions(
     else:
         file = temporary.open("w", encoding="utf-8", newline="")
         try:
-            _write_csv_frames(frames, file, SEPARATORS[path.suffix.lower()], path)
+            _write_frames_as_csv(frames, file, SEPARATORS[path.suffix.lower()], path)
         finally:
             with add_file_name_to_errors(
                 path
@@ -291,7 +297,7 @@ def write_predictions(
                 file.close()
 
 
-def _write_csv_frames(
+def _write_frames_as_csv(
     frames: Iterator[pd.DataFrame],
     file: IO[str],
     separator: str,

@@ -18,14 +18,14 @@ from cirm.cli.output import remove_control_characters
 
 if TYPE_CHECKING:
     from cirm.runs.driver import Report
-    from cirm.runs.jobs import Job
-    from cirm.runs.tracker import JobTracker
+    from cirm.runs.jobs import TrainingJob
+    from cirm.runs.tracker import JobProgressTracker
 
 LEAST_DONE = 0.01  # of a step, from which on the time left is told
 PAUSE = 10.0  # seconds between two lines where standard error is not a terminal
 
 
-class TimeSpentColumn(ProgressColumn):
+class ElapsedAndRemainingTimeColumn(ProgressColumn):
     """The time spent on a task and the time left."""
 
     def render(self, task: Task) -> Text:
@@ -33,7 +33,7 @@ class TimeSpentColumn(ProgressColumn):
         return Text(format_time_spent_and_left(task))
 
 
-class ProgressDisplay(Progress):
+class TerminalProgressDisplay(Progress):
     """Progress bars on a terminal; elsewhere a line every `PAUSE` seconds.
 
     `refresh` is called before each drawing. It may update the tasks, and returns what
@@ -41,7 +41,7 @@ class ProgressDisplay(Progress):
     """
 
     def __init__(
-        self, refresh: Callable[[ProgressDisplay], str] = lambda display: ""
+        self, refresh: Callable[[TerminalProgressDisplay], str] = lambda display: ""
     ) -> None:
         self.refresh_tasks = refresh
         console = Console(stderr=True)
@@ -49,7 +49,7 @@ class ProgressDisplay(Progress):
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.fields[amount]}"),
-            TimeSpentColumn(),
+            ElapsedAndRemainingTimeColumn(),
             console=console,
             transient=True,
             redirect_stdout=False,  # results go there, maybe to a file
@@ -80,10 +80,10 @@ class ProgressDisplay(Progress):
 
 @contextmanager
 def open_progress_display(
-    refresh: Callable[[ProgressDisplay], str] = lambda display: "",
-) -> Iterator[ProgressDisplay]:
+    refresh: Callable[[TerminalProgressDisplay], str] = lambda display: "",
+) -> Iterator[TerminalProgressDisplay]:
     """Show a display for as long as the context lasts."""
-    display = ProgressDisplay(refresh)
+    display = TerminalProgressDisplay(refresh)
     stop = threading.Event()
 
     def print_progress_periodically() -> None:
@@ -103,7 +103,7 @@ def open_progress_display(
 
 
 @contextmanager
-def exit_on_interrupt(describe_kept: Callable[[], str]) -> Iterator[None]:
+def exit_with_message_on_interrupt(describe_kept: Callable[[], str]) -> Iterator[None]:
     """On Ctrl-C, say in one line what was kept, and exit with status 130."""
     try:
         yield
@@ -113,17 +113,20 @@ def exit_on_interrupt(describe_kept: Callable[[], str]) -> Iterator[None]:
 
 
 @contextmanager
-def show_step_progress(kept: str) -> Iterator[Callable[[str, float], None]]:
+def show_progress_of_steps(kept: str) -> Iterator[Callable[[str, float], None]]:
     """Show the steps of a command one after another; yield the function to report.
 
     The function takes the name of the step and the fraction that is done, or the
     number of rows if it is more than 1. `kept` is printed if the user interrupts.
     """
-    with exit_on_interrupt(lambda: kept), open_progress_display() as display:
+    with (
+        exit_with_message_on_interrupt(lambda: kept),
+        open_progress_display() as display,
+    ):
         task = display.add_task("starting", total=None, amount="")
         step = "starting"
 
-        def report(name: str, done: float) -> None:
+        def report_step_progress(name: str, done: float) -> None:
             nonlocal step
             if name != step:  # a step that begins with 1 does not say how far it is
                 step = name
@@ -142,11 +145,11 @@ def show_step_progress(kept: str) -> Iterator[Callable[[str, float], None]]:
             elif done > 1:
                 display.update(task, amount=f"{done:,.0f} rows")
 
-        yield report
+        yield report_step_progress
 
 
 @contextmanager
-def show_single_step(
+def show_progress_of_single_step(
     name: str, describe_kept: Callable[[], str] = lambda: "Nothing was run."
 ) -> Iterator[None]:
     """Show a single step whose length is not known, such as loading data.
@@ -154,7 +157,7 @@ def show_single_step(
     `describe_kept` says what is kept if the user interrupts.
     """
     with (
-        exit_on_interrupt(describe_kept),
+        exit_with_message_on_interrupt(describe_kept),
         open_progress_display() as display,
     ):
         display.add_task(name, total=None, amount="")
@@ -162,19 +165,21 @@ def show_single_step(
 
 
 @contextmanager
-def show_download_progress() -> Iterator[Callable[[str], DownloadBar]]:
+def show_download_progress() -> Iterator[Callable[[str], DownloadProgressBar]]:
     """Show downloads; yield the function that adds one."""
     with (
-        exit_on_interrupt(lambda: "Finished downloads are kept in the cache."),
+        exit_with_message_on_interrupt(
+            lambda: "Finished downloads are kept in the cache."
+        ),
         open_progress_display() as display,
     ):
-        yield lambda name: DownloadBar(display, name)
+        yield lambda name: DownloadProgressBar(display, name)
 
 
-class DownloadBar:
+class DownloadProgressBar:
     """The bar of one download, driven by pooch."""
 
-    def __init__(self, display: ProgressDisplay, name: str) -> None:
+    def __init__(self, display: TerminalProgressDisplay, name: str) -> None:
         self._display = display
         self._task = display.add_task(name, total=None, amount="")
         self._done = 0
@@ -206,15 +211,15 @@ class DownloadBar:
 
 
 @contextmanager
-def show_job_progress(
-    tracker: JobTracker, folder: Path, title: str
+def show_progress_of_jobs(
+    tracker: JobProgressTracker, folder: Path, title: str
 ) -> Iterator[Report]:
     """Show the progress of jobs; yield the function that reports it."""
     from cirm.runs.local import get_records_path, read_job_duration
 
     lock, finished = threading.Lock(), set[str]()
 
-    def report(job: Job, fraction: float) -> None:
+    def report_job_progress(job: TrainingJob, fraction: float) -> None:
         if fraction < 1 or not get_records_path(job, folder).exists():
             tracker.update(job, fraction)
             return
@@ -223,7 +228,7 @@ def show_job_progress(
                 finished.add(job.key)
                 tracker.finish(job, read_job_duration(job, folder))
 
-    def refresh(display: ProgressDisplay) -> str:
+    def refresh_progress_display(display: TerminalProgressDisplay) -> str:
         if not display.tasks:
             return ""
         done, left = tracker.fraction_done, tracker.seconds_left
@@ -233,9 +238,9 @@ def show_job_progress(
         display.update(task, completed=done, amount=amount, left=left)
         return ", ".join(tracker.describe_running_jobs())
 
-    with open_progress_display(refresh) as display:
+    with open_progress_display(refresh_progress_display) as display:
         display.add_task(title, total=1.0, amount="", left=None)
-        yield report
+        yield report_job_progress
 
 
 def format_time_spent_and_left(task: Task) -> str:

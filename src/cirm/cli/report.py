@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cirm.cli import options
-from cirm.cli.output_files import check_output_paths
+from cirm.cli.output_files import check_output_paths_before_work
 
 if TYPE_CHECKING:
     from cirm.report.paper_page import ExperimentReport
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 KINDS = (".md", ".tex", ".html")
 
 
-EXAMPLES = options.format_command_examples(
+EXAMPLES = options.format_examples_for_command_help(
     "cirm report reproduction/table1 --out table1.md",
     "cirm report reproduction/table1 reproduction/table2 --out results.tex",
 )
@@ -40,46 +40,46 @@ def write_paper_report(
 
     Nothing is trained, and no data set is needed.
     """
-    from cirm.cli.progress import show_single_step
+    from cirm.cli.progress import show_progress_of_single_step
 
     if out.suffix not in KINDS:
         raise ValueError(
             f"--out: the ending of {str(out)!r} is not that of a known format. Use a "
             f"name that ends in one of {', '.join(KINDS)}."
         )
-    check_output_paths({"--out": out}, overwrite=overwrite)
-    with show_single_step("writing the report"):
+    check_output_paths_before_work({"--out": out}, overwrite=overwrite)
+    with show_progress_of_single_step("writing the report"):
         from cirm.paper.reproduction import read_experiment_summary
         from cirm.records import write_text_atomically
 
         parts = {folder: read_experiment_summary(folder) for folder in folders}
-        write_text_atomically(out, render_experiments_as_file_type(parts, out))
+        write_text_atomically(out, render_experiments_by_file_extension(parts, out))
     typer.echo(f"Wrote {out.resolve()}")
 
 
-def render_experiments_as_file_type(
+def render_experiments_by_file_extension(
     parts: dict[Path, ExperimentReport], out: Path
 ) -> str:
     """Return the parts as Markdown, LaTeX or HTML, according to the file's name."""
-    from cirm.paper.pages import get_sweep_file_name
-    from cirm.paper.reproduction import combine_summaries
+    from cirm.paper.pages import get_file_name_of_sweep_figure
+    from cirm.paper.reproduction import combine_experiment_summaries
     from cirm.report.paper_page import (
         build_paper_page,
-        render_comparison_latex,
+        render_paper_tables_as_latex,
         render_results_document,
     )
 
     results = list(parts.values())
     if out.suffix == ".tex":
-        return "\n".join(render_comparison_latex(part.summary) for part in results)
-    claims = combine_summaries(results)["claims"]
+        return "\n".join(render_paper_tables_as_latex(part.summary) for part in results)
+    claims = combine_experiment_summaries(results)["claims"]
     if out.suffix == ".html":
         return build_paper_page("Results", results, claims)
     images = {
         str(part.summary["experiment"]): [
             (data.title, os.path.relpath(path, out.parent))
             for data in part.data
-            if (path := folder / get_sweep_file_name(data.title)).exists()
+            if (path := folder / get_file_name_of_sweep_figure(data.title)).exists()
         ]
         for folder, part in parts.items()
     }

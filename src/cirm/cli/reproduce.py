@@ -14,11 +14,11 @@ from cirm.cli.options import Address, BudgetText, EngineName, Workers
 
 if TYPE_CHECKING:
     from cirm.paper.experiment import PaperExperiment
-    from cirm.paper.reproduction import ReproductionPlan
+    from cirm.paper.reproduction import PaperReproductionPlan
     from cirm.report.paper_page import ExperimentReport
-    from cirm.runs.engines import Engine
-    from cirm.runs.job_queue import TimeBudget
-    from cirm.runs.jobs import Job
+    from cirm.runs.engines import JobEngine
+    from cirm.runs.job_queue import WallClockBudget
+    from cirm.runs.jobs import TrainingJob
 
 TABLES = ("table1", "table2", "table3", "table4", "table5")
 READINGS = (
@@ -27,12 +27,12 @@ READINGS = (
 BEYOND = ("beyond", "ablation", "groups", "label-noise")
 NAMES = (*TABLES, *READINGS, *BEYOND, "figures", "theory", "all")
 MAX_COLUMNS = 4  # wider tables do not fit on a terminal
-EXAMPLES = options.format_command_examples(
+EXAMPLES = options.format_examples_for_command_help(
     "cirm reproduce table1 --seeds 1", "cirm reproduce figures --out figures"
 )
 
 
-def reproduce_paper(
+def reproduce_paper_experiments(
     name: Annotated[
         str, typer.Argument(help=f"What to reproduce: {', '.join(NAMES)}.")
     ],
@@ -75,47 +75,47 @@ def reproduce_paper(
             f"reproduce: there is no experiment {name!r}. Use one of "
             f"{', '.join(NAMES)}."
         )
-    from cirm.cli.jobs import start_time_budget
-    from cirm.cli.progress import show_single_step
+    from cirm.cli.jobs import parse_and_start_time_budget
+    from cirm.cli.progress import show_progress_of_single_step
 
-    limit = start_time_budget(budget)
+    limit = parse_and_start_time_budget(budget)
     root = out or Path("reproduction") / ("" if name == "all" else name)
     failures: list[str] = []
     parts = []
-    with show_single_step("preparing the experiments"):
+    with show_progress_of_single_step("preparing the experiments"):
         from cirm.paper.pages import (
             render_example_images_of_sources,
-            write_overview_files,
+            write_overview_of_experiments,
             write_paper_figures,
         )
-        from cirm.paper.reproduction import plan_reproduction
-        from cirm.runs.engines import Engine
+        from cirm.paper.reproduction import plan_paper_reproduction
+        from cirm.runs.engines import JobEngine
 
-        place = Engine(engine, workers, address)
+        place = JobEngine(engine, workers, address)
         plans = [
-            plan_reproduction(experiment, seeds or experiment.seeds, keys)
+            plan_paper_reproduction(experiment, seeds or experiment.seeds, keys)
             for experiment, keys in choose_experiments_and_learners(name, learner or [])
         ]
     folders = [root / p.experiment.name if name == "all" else root for p in plans]
     for folder in folders:
         options.create_result_folder(folder)
-    reasons = run_reproduction_plans(plans, folders, place, limit)
+    reasons = run_missing_jobs_of_plans(plans, folders, place, limit)
     for plan, folder in zip(plans, folders, strict=True):
         parts.append(write_reproduction_results(plan, folder, reasons))
-        failures += list_failures_of_plan(plan, reasons)
+        failures += list_failed_jobs_of_plan(plan, reasons)
     if name == "theory":
-        write_theory_results(root)
+        measure_and_write_theory_results(root)
     if name in ("figures", "all"):
         folder = root / "figures" if name == "all" else root
-        with show_single_step("drawing the figures"):
+        with show_progress_of_single_step("drawing the figures"):
             write_paper_figures(folder)
         typer.echo(f"Wrote the figures to {(folder / 'report.html').resolve()}")
     if name == "all":
-        with show_single_step("writing the report"):
+        with show_progress_of_single_step("writing the report"):
             pictures = render_example_images_of_sources(
                 [plan.experiment for plan in plans]
             )
-            write_overview_files(parts, root, pictures.values())
+            write_overview_of_experiments(parts, root, pictures.values())
         page = (root / "report.html").resolve()
         typer.echo(f"Wrote the report of all experiments to {page}")
     for line in failures:
@@ -128,12 +128,12 @@ def choose_experiments_and_learners(
     name: str, keys: Sequence[str]
 ) -> list[tuple[PaperExperiment, list[str]]]:
     """Return the experiments of a name, each with those of the learners it has."""
-    from cirm.paper import EXPERIMENTS, get_experiment
+    from cirm.paper import EXPERIMENTS, get_paper_experiment
 
     if name in ("figures", "theory"):
         return []
     if name != "all":
-        experiment = get_experiment(name)
+        experiment = get_paper_experiment(name)
         experiment.list_trials(keys)  # raises an error for unknown learners
         return [(experiment, list(keys))]
     known = {key for one in EXPERIMENTS.values() for key in one.keys}
@@ -147,21 +147,21 @@ def choose_experiments_and_learners(
     return [(one, chosen) for one, chosen in pairs if chosen or not keys]
 
 
-def write_theory_results(folder: Path) -> None:
+def measure_and_write_theory_results(folder: Path) -> None:
     """Measure what the paper proves or cites, and write figures and numbers."""
-    from cirm.cli.progress import show_single_step
+    from cirm.cli.progress import show_progress_of_single_step
     from cirm.paper.theory import write_theory_files
 
-    with show_single_step("measuring"):
+    with show_progress_of_single_step("measuring"):
         write_theory_files(folder)
     typer.echo(f"Wrote the figures to {(folder / 'report.html').resolve()}")
 
 
-def run_reproduction_plans(
-    plans: Sequence[ReproductionPlan],
+def run_missing_jobs_of_plans(
+    plans: Sequence[PaperReproductionPlan],
     folders: Sequence[Path],
-    engine: Engine,
-    budget: TimeBudget | None,
+    engine: JobEngine,
+    budget: WallClockBudget | None,
 ) -> dict[str, str]:
     """Run what the folders lack of the experiments; return reasons of failures.
 
@@ -174,16 +174,16 @@ def run_reproduction_plans(
     for seed in rounds:
         for plan, folder in zip(plans, folders, strict=True):
             if seed == rounds[0]:
-                print_reproduction_plan(plan, plan.list_waiting_jobs(folder))
-            failures |= run_reproduction_plan(plan, folder, engine, budget, seed)
+                print_reproduction_plan(plan, plan.list_jobs_without_results(folder))
+            failures |= run_missing_jobs_of_plan(plan, folder, engine, budget, seed)
     return failures
 
 
-def run_reproduction_plan(
-    plan: ReproductionPlan,
+def run_missing_jobs_of_plan(
+    plan: PaperReproductionPlan,
     folder: Path,
-    engine: Engine,
-    budget: TimeBudget | None,
+    engine: JobEngine,
+    budget: WallClockBudget | None,
     seed: int | None,
 ) -> dict[str, str]:
     """Run what a folder lacks of an experiment, or only the jobs of a seed."""
@@ -195,20 +195,27 @@ def run_reproduction_plan(
     commit = find_source_commit()
     archive = add_finished_jobs_to_archive(plan.all_jobs, folder, commit)
 
-    def list_waiting() -> list[Job]:
-        waiting = plan.list_waiting_jobs(folder)
+    def list_jobs_without_records() -> list[TrainingJob]:
+        waiting = plan.list_jobs_without_results(folder)
         return [job for job in waiting if seed is None or job.seeds[0] == seed]
 
-    def rank_jobs(jobs: Sequence[Job]) -> dict[str, int]:
+    def rank_jobs(jobs: Sequence[TrainingJob]) -> dict[str, int]:
         archive = add_finished_jobs_to_archive(plan.all_jobs, folder, commit)
         return rank_jobs_by_open_verdicts(plan, jobs, archive)
 
-    if not list_waiting():
+    if not list_jobs_without_records():
         return {}
     times = archive.list_job_times()
     name = plan.experiment.name
     failures = run_jobs_with_progress(
-        plan.all_jobs, list_waiting, folder, engine, name, times, budget, rank_jobs
+        plan.all_jobs,
+        list_jobs_without_records,
+        folder,
+        engine,
+        name,
+        times,
+        budget,
+        rank_jobs,
     )
     # Other tables find the jobs that they share with this one in its archive.
     add_finished_jobs_to_archive(plan.all_jobs, folder, commit)
@@ -216,10 +223,10 @@ def run_reproduction_plan(
 
 
 def write_reproduction_results(
-    plan: ReproductionPlan, folder: Path, failures: Mapping[str, str]
+    plan: PaperReproductionPlan, folder: Path, failures: Mapping[str, str]
 ) -> ExperimentReport:
     """Write and print the results that a folder has of an experiment."""
-    from cirm.cli.progress import show_single_step
+    from cirm.cli.progress import show_progress_of_single_step
     from cirm.paper.pages import (
         render_example_images_of_sources,
         write_experiment_files,
@@ -232,7 +239,7 @@ def write_reproduction_results(
     from cirm.runs.provenance import find_source_commit
 
     archive = add_finished_jobs_to_archive(plan.all_jobs, folder, find_source_commit())
-    with show_single_step("writing the report"):
+    with show_progress_of_single_step("writing the report"):
         notes = list_reasons_for_missing_records(plan, failures, archive)
         part = summarise_experiment(plan.experiment, archive, plan.seeds, notes)
         pictures = render_example_images_of_sources([plan.experiment]).values()
@@ -241,20 +248,22 @@ def write_reproduction_results(
     return part
 
 
-def list_failures_of_plan(
-    plan: ReproductionPlan, failures: Mapping[str, str]
+def list_failed_jobs_of_plan(
+    plan: PaperReproductionPlan, failures: Mapping[str, str]
 ) -> list[str]:
     """Return a line for each job of a plan that has failed."""
-    from cirm.runs.tracker import describe_job
+    from cirm.runs.tracker import describe_job_in_few_words
 
     return [
-        f"failed: {describe_job(job)}: {failures[job.key]}"
+        f"failed: {describe_job_in_few_words(job)}: {failures[job.key]}"
         for job in plan.all_jobs
         if job.key in failures
     ]
 
 
-def print_reproduction_plan(plan: ReproductionPlan, waiting: Sequence[Job]) -> None:
+def print_reproduction_plan(
+    plan: PaperReproductionPlan, waiting: Sequence[TrainingJob]
+) -> None:
     """Print how many jobs there are to run, and which data sets are missing."""
     total = len(plan.all_jobs)
     finished = total - len(waiting)
@@ -274,12 +283,14 @@ def print_comparison_with_paper(part: ExperimentReport, folder: Path) -> None:
     """Print our numbers next to the paper's, and where the results are."""
     from cirm.cli.output import print_table
     from cirm.report.paper_page import (
-        build_comparison_tables,
-        transpose_wide_table,
+        build_paper_comparison_tables,
+        transpose_table_if_wide,
         write_comparison_lead_paragraph,
     )
 
-    for table in map(transpose_wide_table, build_comparison_tables(part.summary)):
+    for table in map(
+        transpose_table_if_wide, build_paper_comparison_tables(part.summary)
+    ):
         if len(table.columns) - table.row_headings <= MAX_COLUMNS:
             print_table(table)
     typer.echo(write_comparison_lead_paragraph([part], part.summary["claims"]))

@@ -23,14 +23,14 @@ from cirm.cli.options import (
     Workers,
 )
 from cirm.cli.output import format_command_line_as_typed, print_notes_once, print_table
-from cirm.records import Curve, Record
+from cirm.records import Record, TrainingCurveRecord
 
 if TYPE_CHECKING:
-    from cirm.runs.engines import Engine
-    from cirm.runs.job_queue import TimeBudget
-    from cirm.runs.jobs import Job
+    from cirm.runs.engines import JobEngine
+    from cirm.runs.job_queue import WallClockBudget
+    from cirm.runs.jobs import TrainingJob
 
-EXAMPLES = options.format_command_examples(
+EXAMPLES = options.format_examples_for_command_help(
     "cirm run --learner erm --learner irmv1 --seeds 3 --ceiling",
     "cirm run --dataset scm --learner icp --order joint --examples 500",
 )
@@ -57,7 +57,11 @@ def run_learners(
     order: RunOrder = "sequential",
     seeds: Annotated[
         int,
-        typer.Option(metavar="N", min=1, help="Number of seeds: 0, 1, 2 and so on."),
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Number of seeds to run; they are 0, 1, 2 and so on.",
+        ),
     ] = 5,
     preset: Preset = "",
     settings: LearnerSettings = None,
@@ -120,50 +124,59 @@ def run_learners(
     --environments 3 --examples 1000; `cirm list datasets NAME` shows them. If a run is
     interrupted, the same command continues it.
     """
-    from cirm.cli.jobs import start_time_budget
-    from cirm.cli.progress import show_step_progress
+    from cirm.cli.jobs import parse_and_start_time_budget
+    from cirm.cli.progress import show_progress_of_steps
 
-    limit = start_time_budget(budget)
+    limit = parse_and_start_time_budget(budget)
     texts = options.parse_dataset_options(context.args, "run")
     if tensorboard is not None:
         check_tensorboard_is_installed()
-    with show_step_progress("Nothing was run.") as progress:
+    with show_progress_of_steps("Nothing was run.") as progress:
         progress("preparing the data set", 1)
-        from cirm.runs.engines import Engine
-        from cirm.runs.plans import plan_ceiling_jobs, plan_jobs, prepare_dataset
+        from cirm.runs.engines import JobEngine
+        from cirm.runs.plans import (
+            create_and_draw_dataset,
+            plan_grey_image_jobs,
+            plan_jobs_of_learner,
+        )
 
-        chosen = Engine(engine, workers, address)
-        counts = options.parse_adaptation_rows(adapt or [])
-        data = prepare_dataset(dataset, texts, progress)
-        jobs: list[Job] = []
+        chosen = JobEngine(engine, workers, address)
+        counts = options.parse_adaptation_row_count_option(adapt or [])
+        data = create_and_draw_dataset(dataset, texts, progress)
+        jobs: list[TrainingJob] = []
         for key in learner or ["erm"]:
-            jobs += plan_jobs(
+            jobs += plan_jobs_of_learner(
                 data, key, order, range(seeds),
                 preset=preset, texts=settings or [], infer=infer, adapt=counts,
             )  # fmt: skip
         if ceiling:
-            jobs += plan_ceiling_jobs(dataset, texts, order, range(seeds), preset)
+            jobs += plan_grey_image_jobs(dataset, texts, order, range(seeds), preset)
         if no_diagnostics:
             jobs = [replace(job, diagnose=False) for job in jobs]
     if adapt and not any(job.adapt for job in jobs):
-        print_notes_once(["None of the learners can adapt, so --adapt has no effect."])
+        print_notes_once(
+            [
+                "None of the learners can adapt, so --adapt has no effect. Choose a "
+                "learner such as steady."
+            ]
+        )
     if data.description:
         typer.echo(data.description, err=as_json)
     name = options.make_file_name_from_key(dataset)
-    folder = out or Path("runs") / f"{name}-{hash_jobs(jobs)}"
-    run_jobs_and_report(
+    folder = out or Path("runs") / f"{name}-{hash_jobs_to_short_name(jobs)}"
+    run_jobs_and_write_report(
         jobs, folder, chosen, tensorboard, as_json=as_json, budget=limit
     )
 
 
-def run_jobs_and_report(
-    jobs: Sequence[Job],
+def run_jobs_and_write_report(
+    jobs: Sequence[TrainingJob],
     folder: Path,
-    engine: Engine,
+    engine: JobEngine,
     tensorboard: Path | None = None,
     title: str = "cirm run",
     as_json: bool = False,
-    budget: TimeBudget | None = None,
+    budget: WallClockBudget | None = None,
 ) -> None:
     """Run the unfinished jobs, then write and print the results of all of them.
 
@@ -171,11 +184,11 @@ def run_jobs_and_report(
     """
     from cirm.cli.jobs import run_jobs_with_progress
     from cirm.runs.local import (
-        collect_records_of_jobs,
         list_job_times,
         list_unfinished_jobs,
+        read_records_of_finished_jobs,
     )
-    from cirm.runs.tracker import describe_job
+    from cirm.runs.tracker import describe_job_in_few_words
 
     options.create_result_folder(folder)
     waiting = {job.key for job in list_unfinished_jobs(jobs, folder)}
@@ -198,54 +211,58 @@ def run_jobs_and_report(
             budget,
         )
     summary: dict[str, Any] = {}
-    if records := collect_records_of_jobs(jobs, folder):
-        summary = write_run_results(records, jobs, folder, title, tensorboard)
+    if records := read_records_of_finished_jobs(jobs, folder):
+        summary = write_result_files_of_run(records, jobs, folder, title, tensorboard)
         if not as_json:
-            print_result_tables(records, summary)
-        for line in list_written_files(folder, tensorboard):
+            print_result_tables_of_run(records, summary)
+        for line in list_files_written_by_run(folder, tensorboard):
             typer.echo(line, err=as_json)
     if as_json:
-        reasons = {describe_job(j): failures[j.key] for j in jobs if j.key in failures}
+        reasons = {
+            describe_job_in_few_words(j): failures[j.key]
+            for j in jobs
+            if j.key in failures
+        }
         content = {"folder": str(folder), **summary, "failures": reasons}
         typer.echo(json.dumps(content, indent=2))
     exit_if_jobs_failed(jobs, failures)
 
 
-def exit_if_jobs_failed(jobs: Sequence[Job], failures: dict[str, str]) -> None:
+def exit_if_jobs_failed(jobs: Sequence[TrainingJob], failures: dict[str, str]) -> None:
     """If jobs have failed, print why and exit with status 1."""
-    from cirm.runs.tracker import describe_job
+    from cirm.runs.tracker import describe_job_in_few_words
 
     for job in jobs:
         if job.key in failures:
-            line = f"failed: {describe_job(job)}: {failures[job.key]}"
+            line = f"failed: {describe_job_in_few_words(job)}: {failures[job.key]}"
             typer.echo(line, err=True)
     if failures:
         raise typer.Exit(ExitCode.FAILED_JOBS)
 
 
-def hash_jobs(jobs: Sequence[Job]) -> str:
+def hash_jobs_to_short_name(jobs: Sequence[TrainingJob]) -> str:
     """Return a short name for these jobs."""
     text = " ".join(job.key for job in jobs)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def write_run_results(
+def write_result_files_of_run(
     records: Sequence[Record],
-    jobs: Sequence[Job],
+    jobs: Sequence[TrainingJob],
     folder: Path,
     title: str,
     tensorboard: Path | None,
 ) -> dict[str, Any]:
     """Write records, summary, page and curves of a run; return the summary."""
-    from cirm.cli.progress import show_single_step
+    from cirm.cli.progress import show_progress_of_single_step
     from cirm.records import write_records, write_text_atomically
     from cirm.report.diagnostics import summarise_diagnostics_by_learner
     from cirm.report.drawing import render_svg_file
     from cirm.report.measures import summarise_transfer_measures
-    from cirm.report.run_page import build_run_page, build_sweep_figure
+    from cirm.report.run_page import build_run_page, render_sweep_figure_of_run
     from cirm.report.summary import summarise_records
 
-    with show_single_step("writing the report"):
+    with show_progress_of_single_step("writing the report"):
         summary = summarise_records(records)
         summary["diagnostics"] = summarise_diagnostics_by_learner(records)
         summary["measures"] = summarise_transfer_measures(records)
@@ -253,30 +270,35 @@ def write_run_results(
         write_text_atomically(
             folder / "summary.json", json.dumps(summary, indent=2) + "\n"
         )
-        data = describe_data_for_page(jobs[0])
+        data = describe_data_set_on_page(jobs[0])
         page = build_run_page(records, title, format_command_line_as_typed(), **data)
         write_text_atomically(folder / "report.html", page)
         data.pop("pictures", None)
-        if figure := build_sweep_figure(records, **data):
+        if figure := render_sweep_figure_of_run(records, **data):
             write_text_atomically(folder / "sweep.svg", render_svg_file(figure))
         if tensorboard is not None:
             write_tensorboard_curves(records, tensorboard)
     return summary
 
 
-def print_result_tables(records: Sequence[Record], summary: Mapping[str, Any]) -> None:
+def print_result_tables_of_run(
+    records: Sequence[Record], summary: Mapping[str, Any]
+) -> None:
     """Print the tables of a run."""
-    from cirm.report.run_page import build_coefficient_table, build_results_table
+    from cirm.report.run_page import (
+        build_coefficient_error_table,
+        build_run_results_table,
+    )
 
-    print_table(build_results_table(summary))
-    if coefficients := build_coefficient_table(records):
+    print_table(build_run_results_table(summary))
+    if coefficients := build_coefficient_error_table(records):
         print_table(coefficients)
     print_learner_diagnostics(
         records, next(iter(summary["learners"].values()))["metric"]
     )
 
 
-def list_written_files(folder: Path, tensorboard: Path | None) -> list[str]:
+def list_files_written_by_run(folder: Path, tensorboard: Path | None) -> list[str]:
     """Return lines that say which files a run has written."""
     lines = [
         f"Wrote records.jsonl and summary.json to {folder}",
@@ -288,7 +310,7 @@ def list_written_files(folder: Path, tensorboard: Path | None) -> list[str]:
     return lines
 
 
-def describe_data_for_page(job: Job) -> dict[str, Any]:
+def describe_data_set_on_page(job: TrainingJob) -> dict[str, Any]:
     """Return what the page shows about the data: chance, axis and example images."""
     from cirm.data import create_dataset
     from cirm.data.colored import Colored
@@ -308,7 +330,7 @@ def describe_data_for_page(job: Job) -> dict[str, Any]:
 def print_learner_diagnostics(records: Sequence[Record], metric: str) -> None:
     """Print the diagnostics of each learner and what they mean, if there are any."""
     from cirm.report.diagnostics import (
-        build_diagnostics_table,
+        build_learner_diagnostics_table,
         collect_diagnostics_by_learner,
         describe_examples_of_diagnostics,
         describe_runs_that_failed,
@@ -317,7 +339,7 @@ def print_learner_diagnostics(records: Sequence[Record], metric: str) -> None:
     diagnoses = collect_diagnostics_by_learner(records)
     if not diagnoses:
         return
-    print_table(build_diagnostics_table(diagnoses, metric))
+    print_table(build_learner_diagnostics_table(diagnoses, metric))
     for sentence in (
         *describe_runs_that_failed(diagnoses),
         describe_examples_of_diagnostics(diagnoses),
@@ -340,7 +362,7 @@ def write_tensorboard_curves(records: Sequence[Record], folder: Path) -> None:
     """Write training curves as TensorBoard events, one run per learner and seed."""
     from torch.utils.tensorboard import SummaryWriter
 
-    curves = [record for record in records if isinstance(record, Curve)]
+    curves = [record for record in records if isinstance(record, TrainingCurveRecord)]
     for label, seed in dict.fromkeys((c.learner, c.seed) for c in curves):
         with SummaryWriter(str(folder / f"{label}-{seed}")) as writer:
             for curve in curves:

@@ -22,12 +22,12 @@ from cirm.cli.options import (
 from cirm.cli.output import format_command_line_as_typed, print_table
 
 if TYPE_CHECKING:
-    from cirm.runs.engines import Engine
-    from cirm.runs.job_queue import TimeBudget
-    from cirm.runs.jobs import Job
-    from cirm.runs.search import RandomSearch
+    from cirm.runs.engines import JobEngine
+    from cirm.runs.job_queue import WallClockBudget
+    from cirm.runs.jobs import TrainingJob
+    from cirm.runs.search import SettingsRandomSearch
 
-EXAMPLES = options.format_command_examples(
+EXAMPLES = options.format_examples_for_command_help(
     "cirm select irmv1 colored --rule worst-group --trials 20",
     "cirm select erm --space 'rate=1e-4..1e-2:log,dropout=0|0.5' --rule all --reveal",
 )
@@ -35,7 +35,7 @@ EXAMPLES = options.format_command_examples(
 Summary = dict[str, Any]
 
 
-def select_settings(
+def select_learner_settings_command(
     context: typer.Context,
     rule: Annotated[
         list[str] | None,
@@ -124,23 +124,23 @@ def select_settings(
     the same command continues it; with more trials or rules, it reuses the trials that
     have finished.
     """
-    from cirm.cli.jobs import start_time_budget
-    from cirm.cli.progress import show_single_step
+    from cirm.cli.jobs import parse_and_start_time_budget
+    from cirm.cli.progress import show_progress_of_single_step
     from cirm.cli.run import exit_if_jobs_failed
 
-    limit = start_time_budget(budget)
+    limit = parse_and_start_time_budget(budget)
     learner, dataset, texts = parse_learner_and_dataset(context.args, data or [])
-    with show_single_step("preparing the data set"):
-        from cirm.runs.engines import Engine
-        from cirm.runs.plans import prepare_dataset
+    with show_progress_of_single_step("preparing the data set"):
+        from cirm.runs.engines import JobEngine
+        from cirm.runs.plans import create_and_draw_dataset
         from cirm.runs.search import (
             plan_jobs_of_selected_trials,
             plan_random_search,
-            summarise_search,
+            summarise_random_search,
         )
 
-        chosen = Engine(engine, workers, address)
-        prepared = prepare_dataset(dataset, texts)
+        chosen = JobEngine(engine, workers, address)
+        prepared = create_and_draw_dataset(dataset, texts)
         search, unused = plan_random_search(
             prepared, learner, rule or ["worst-group"], space or [], settings or [],
             order=order, seeds=tuple(range(seeds)), trials=trials, preset=preset,
@@ -150,9 +150,9 @@ def select_settings(
         typer.echo(f"The selection rule {key} is not used: {reason}.")
     name = options.make_file_name_from_key(learner)
     folder = out or Path("runs") / f"select-{name}-{search.key}"
-    jobs: list[Job] = [*search.plan_jobs()]
+    jobs: list[TrainingJob] = [*search.plan_jobs()]
     failures = run_search_trials(search, jobs, folder, chosen, limit)
-    summary = summarise_search(search, folder, failures)
+    summary = summarise_random_search(search, folder, failures)
     if reveal:
         reveal_range = tuple(range(reveal_seeds or seeds))
         picked = plan_jobs_of_selected_trials(
@@ -170,7 +170,7 @@ def parse_learner_and_dataset(
     arguments: Sequence[str], assignments: Sequence[str]
 ) -> tuple[str, str, dict[str, str]]:
     """Return the learner, the data set, and settings of the data set."""
-    from cirm.settings import parse_assignments
+    from cirm.settings import parse_name_value_assignments
 
     names: list[str] = []
     rest: list[str] = []
@@ -181,7 +181,7 @@ def parse_learner_and_dataset(
             rest.append(word)
         else:
             names.append(word)
-    texts = parse_assignments(list(assignments), "--data")
+    texts = parse_name_value_assignments(list(assignments), "--data")
     texts |= options.parse_dataset_options(rest, "select")
     if not 1 <= len(names) <= 2:
         raise ValueError(
@@ -192,11 +192,11 @@ def parse_learner_and_dataset(
 
 
 def run_search_trials(
-    search: RandomSearch,
-    jobs: Sequence[Job],
+    search: SettingsRandomSearch,
+    jobs: Sequence[TrainingJob],
     folder: Path,
-    engine: Engine,
-    budget: TimeBudget | None = None,
+    engine: JobEngine,
+    budget: WallClockBudget | None = None,
 ) -> dict[str, str]:
     """Run the trials that have no scores yet; return reasons of failures by job."""
     from cirm.runs.local import list_unfinished_jobs
@@ -208,48 +208,48 @@ def run_search_trials(
         f"Search with {trials} for settings of {search.learner_key}: {len(jobs)} "
         f"training jobs, {left} to run."
     )
-    return run_unfinished_jobs(
+    return run_jobs_without_records(
         jobs, folder, engine, f"cirm select {search.learner_key}", budget
     )
 
 
 def add_test_scores_of_selected_settings(
-    jobs: dict[int, list[Job]],
+    jobs: dict[int, list[TrainingJob]],
     summary: Summary,
     folder: Path,
-    engine: Engine,
-    budget: TimeBudget | None = None,
+    engine: JobEngine,
+    budget: WallClockBudget | None = None,
 ) -> dict[str, str]:
     """Train with the selected settings and add their test scores to the summary.
 
     This comes after the choice and does not change it. Returns reasons of failures.
     """
     from cirm.report.summary import summarise_records
-    from cirm.runs.local import collect_records_of_jobs
+    from cirm.runs.local import read_records_of_finished_jobs
 
     typer.echo(
         "The settings are selected. Scoring them on the test environments: "
         f"{len(jobs)} jobs."
     )
     every = [job for some in jobs.values() for job in some]
-    failures = run_unfinished_jobs(
+    failures = run_jobs_without_records(
         every, folder, engine, "scoring the selected settings", budget
     )
     for pick in summary["picks"].values():
-        records = collect_records_of_jobs(jobs[pick["trial"]], folder)
+        records = read_records_of_finished_jobs(jobs[pick["trial"]], folder)
         if records:
             (entry,) = summarise_records(records)["learners"].values()
             pick["revealed"] = {split: entry[split] for split in ("train", "test")}
     return failures
 
 
-def run_unfinished_jobs(
-    jobs: Sequence[Job],
+def run_jobs_without_records(
+    jobs: Sequence[TrainingJob],
     folder: Path,
-    engine: Engine,
+    engine: JobEngine,
     title: str,
-    budget: TimeBudget | None,
-    others: Sequence[Job] = (),
+    budget: WallClockBudget | None,
+    others: Sequence[TrainingJob] = (),
 ) -> dict[str, str]:
     """Run the jobs that have not finished; return reasons of failures by job.
 
@@ -272,22 +272,22 @@ def run_unfinished_jobs(
 
 
 def write_and_print_selected_settings(
-    search: RandomSearch, summary: Summary, folder: Path
+    search: SettingsRandomSearch, summary: Summary, folder: Path
 ) -> None:
     """Write summary and page; print what each rule selects and how to use it."""
-    from cirm.cli.progress import show_single_step
+    from cirm.cli.progress import show_progress_of_single_step
     from cirm.records import write_text_atomically
     from cirm.report.selection_page import (
         build_selected_settings_table,
         build_selection_page,
-        describe_rule_name,
+        format_name_of_selection_rule,
     )
-    from cirm.report.table import render_markdown
-    from cirm.runs.search import format_run_command
+    from cirm.report.table import render_table_as_markdown
+    from cirm.runs.search import format_cirm_run_command
 
     picks = summary["picks"]
     for pick in picks.values():
-        pick["command"] = format_run_command(search, pick["settings"])
+        pick["command"] = format_cirm_run_command(search, pick["settings"])
     write_text_atomically(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
     if not picks:
         typer.echo(
@@ -295,15 +295,17 @@ def write_and_print_selected_settings(
             "smaller values, for example --space rate=1e-5..1e-3:log."
         )
         return
-    with show_single_step("writing the report"):
+    with show_progress_of_single_step("writing the report"):
         page = build_selection_page(summary, format_command_line_as_typed())
         write_text_atomically(folder / "report.html", page)
         table = build_selected_settings_table(summary)
-        write_text_atomically(folder / "table.md", render_markdown(table))
+        write_text_atomically(folder / "table.md", render_table_as_markdown(table))
     print_table(table)
     commands: dict[str, list[str]] = {}
     for rule, pick in picks.items():
-        commands.setdefault(pick["command"], []).append(describe_rule_name(rule))
+        commands.setdefault(pick["command"], []).append(
+            format_name_of_selection_rule(rule)
+        )
     for command, rules in commands.items():
         typer.echo(f"To use the settings selected by {', '.join(rules)}:\n  {command}")
     typer.echo(f"Wrote summary.json and table.md to {folder}")

@@ -30,7 +30,7 @@ LEAST_TOKEN = 16  # characters; fewer could be guessed
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 GRACE = 10  # seconds for requests that are under way when the server is stopped
 PACKAGES = ("fastapi", "uvicorn", "prometheus_client")
-EXAMPLES = options.format_command_examples(
+EXAMPLES = options.format_examples_for_command_help(
     "cirm serve triage.cirm",
     "cirm serve triage.cirm --host 0.0.0.0 --port 8080 --token-file token.txt",
 )
@@ -84,43 +84,45 @@ def serve_model(
     learner: ModelLearner = None,
     key: KeyFile = None,
 ) -> None:
-    """Predict over HTTP, until Ctrl-C.
+    """Serve predictions over HTTP until Ctrl-C.
 
     POST /predict takes rows as JSON or CSV and returns predictions; /health says which
     model is in use, /metrics has counts for Prometheus, /openapi.json describes the
     interface, and / is a page to try a row by hand. If the model file is replaced,
     for example by `cirm update`, the next request uses the new model.
     """
-    from cirm.cli.output import print_to_stderr
-    from cirm.cli.progress import show_single_step
+    from cirm.cli.output import print_lines_to_stderr
+    from cirm.cli.progress import show_progress_of_single_step
 
-    check_serving_packages()
-    token, secret = read_access_token(token_file), options.read_signing_key(key)
-    if not token and not is_local_address(host):
+    check_serving_packages_are_installed()
+    token, secret = read_http_access_token(token_file), options.read_signing_key(key)
+    if not token and not is_loopback_address(host):
         raise ValueError(
             f"--host: anyone who can reach the address {host!r} could use the model. "
             "Set a token that clients must send, with --token-file or the "
             f"environment variable {TOKEN_VARIABLE}, or leave out --host."
         )
-    with show_single_step("loading the model"):
-        from cirm.serving.app import ServerLimits, create_app
-        from cirm.serving.served_model import PredictionOptions, ServedModel
+    with show_progress_of_single_step("loading the model"):
+        from cirm.serving.app import RequestSizeLimits, create_prediction_server_app
+        from cirm.serving.served_model import PredictionOptions, ReloadableModel
 
         options.limit_torch_to_one_thread()
         how = PredictionOptions(fill_missing, sets, level, abstain)
-        served = ServedModel(model, {"learner": learner, "key": secret}, how)
-        hosts = (*LOCAL_NAMES, host) if is_local_address(host) else ()
-        app = create_app(served, token, ServerLimits(max_rows, max_bytes), hosts)
+        served = ReloadableModel(model, {"learner": learner, "key": secret}, how)
+        hosts = (*LOCAL_NAMES, host) if is_loopback_address(host) else ()
+        app = create_prediction_server_app(
+            served, token, RequestSizeLimits(max_rows, max_bytes), hosts
+        )
     listener = open_listening_socket(host, port)
     shown = f"[{host}]" if ":" in host else host
-    print_to_stderr(
+    print_lines_to_stderr(
         f"Serving {model} at http://{shown}:{listener.getsockname()[1]}/ until Ctrl-C"
     )
-    run_until_stopped(create_server(app), listener)
-    print_to_stderr("Stopped.")
+    run_server_until_stopped(create_uvicorn_server(app), listener)
+    print_lines_to_stderr("Stopped.")
 
 
-def check_serving_packages() -> None:
+def check_serving_packages_are_installed() -> None:
     """Raise an error if the packages of the extra `serve` are not installed."""
     from importlib.util import find_spec
 
@@ -131,7 +133,7 @@ def check_serving_packages() -> None:
         )
 
 
-def read_access_token(path: Path | None) -> str:
+def read_http_access_token(path: Path | None) -> str:
     """Return the token in a file or else in the environment; empty without one."""
     if path is None:
         token, where = os.environ.get(TOKEN_VARIABLE, ""), TOKEN_VARIABLE
@@ -153,7 +155,7 @@ def read_access_token(path: Path | None) -> str:
     return token
 
 
-def is_local_address(host: str) -> bool:
+def is_loopback_address(host: str) -> bool:
     """Whether only programs on this machine can reach an address."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
@@ -174,7 +176,7 @@ def open_listening_socket(host: str, port: int) -> socket.socket:
         ) from None
 
 
-def create_server(app: FastAPI) -> uvicorn.Server:
+def create_uvicorn_server(app: FastAPI) -> uvicorn.Server:
     """Return a server of an application; `run` starts it."""
     import uvicorn
 
@@ -190,7 +192,7 @@ def create_server(app: FastAPI) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
-def run_until_stopped(server: uvicorn.Server, listener: socket.socket) -> None:
+def run_server_until_stopped(server: uvicorn.Server, listener: socket.socket) -> None:
     """Serve until an interrupt or a request to end; requests under way are answered."""
     # uvicorn sends itself the signal again after it has stopped; that is no error here.
     before = signal.signal(signal.SIGTERM, lambda *_: None)

@@ -13,14 +13,14 @@ from cirm.cli import options
 from cirm.cli.options import Address, BudgetText, EngineName, Workers
 
 if TYPE_CHECKING:
-    from cirm.runs.engines import Engine
-    from cirm.runs.job_queue import TimeBudget
-    from cirm.stress.cells import StressCell
-    from cirm.stress.results import StressPlan
+    from cirm.runs.engines import JobEngine
+    from cirm.runs.job_queue import WallClockBudget
+    from cirm.stress.cells import StressTestCell
+    from cirm.stress.results import StressTestPlan
 
 LEARNER = "steady"
 SEEDS, QUICK_SEEDS = 5, 2
-EXAMPLES = options.format_command_examples(
+EXAMPLES = options.format_examples_for_command_help(
     "cirm stress --quick",
     "cirm stress --source digits --kind corner --kind table-numeric --seeds 3",
 )
@@ -89,27 +89,27 @@ def run_stress_command(
     without the shortcut), with plain training, and with the best that is possible where
     this is known. If it is interrupted, the same command continues it.
     """
-    from cirm.cli.jobs import start_time_budget
-    from cirm.cli.progress import show_single_step
+    from cirm.cli.jobs import parse_and_start_time_budget
+    from cirm.cli.progress import show_progress_of_single_step
 
-    limit = start_time_budget(budget)
+    limit = parse_and_start_time_budget(budget)
     source = source or ("digits" if quick else "mnist")
-    with show_single_step("preparing the stress map"):
-        from cirm.runs.engines import Engine
-        from cirm.stress.cells import list_shortcut_kinds, list_stress_cells
-        from cirm.stress.results import StressPlan
+    with show_progress_of_single_step("preparing the stress test"):
+        from cirm.runs.engines import JobEngine
+        from cirm.stress.cells import list_shortcut_kinds, list_stress_test_cells
+        from cirm.stress.results import StressTestPlan
 
-        place = Engine(engine, workers, address)
+        place = JobEngine(engine, workers, address)
         kinds = list_shortcut_kinds(source, table or [])
-        chosen = options.select_by_name(kinds, kind, "--kind")
-        cells = list_stress_cells(chosen, source, quick)
-        check_data_of_stress_cells(cells)
+        chosen = options.select_choices_by_name(kinds, kind, "--kind")
+        cells = list_stress_test_cells(chosen, source, quick)
+        check_stress_test_data_exist(cells)
         count = seeds or (QUICK_SEEDS if quick else SEEDS)
-        plan = StressPlan.from_cells(cells, learner, range(count))
-    run_stress_map(plan, out, place, source, limit)
+        plan = StressTestPlan.from_cells(cells, learner, range(count))
+    run_unfinished_jobs_of_stress_map(plan, out, place, source, limit)
 
 
-def check_data_of_stress_cells(cells: Sequence[StressCell]) -> None:
+def check_stress_test_data_exist(cells: Sequence[StressTestCell]) -> None:
     """Raise an error before any work if the data of a kind cannot be drawn."""
     from cirm.data import create_dataset
 
@@ -120,32 +120,32 @@ def check_data_of_stress_cells(cells: Sequence[StressCell]) -> None:
             create_dataset(cell.kind.dataset, cell.data).draw_problem((0,))
 
 
-def run_stress_map(
-    plan: StressPlan,
+def run_unfinished_jobs_of_stress_map(
+    plan: StressTestPlan,
     folder: Path,
-    engine: Engine,
+    engine: JobEngine,
     source: str,
-    budget: TimeBudget | None = None,
+    budget: WallClockBudget | None = None,
 ) -> None:
     """Run the unfinished jobs of a stress map, then write and print its results."""
     from cirm.cli.jobs import run_jobs_with_progress
     from cirm.cli.output import format_command_line_as_typed, print_table
-    from cirm.cli.progress import show_single_step
+    from cirm.cli.progress import show_progress_of_single_step
     from cirm.cli.run import exit_if_jobs_failed
     from cirm.records import write_text_atomically
     from cirm.runs.archive import add_finished_jobs_to_archive
     from cirm.runs.provenance import find_source_commit
     from cirm.stress.examples import render_shortcut_examples
     from cirm.stress.page import (
-        build_stress_page,
-        build_stress_table,
-        write_stress_lead_paragraph,
+        build_stress_test_page,
+        build_stress_test_table,
+        write_stress_test_summary_paragraph,
     )
-    from cirm.stress.results import summarise_cells
+    from cirm.stress.results import summarise_stress_test_cells
 
     options.create_result_folder(folder)
     commit, jobs = find_source_commit(), plan.jobs
-    waiting = plan.list_waiting_jobs(folder)
+    waiting = plan.list_jobs_without_results(folder)
     failures: dict[str, str] = {}
     if not waiting:
         typer.echo(f"All {len(jobs)} jobs have finished already; nothing to run.")
@@ -153,18 +153,20 @@ def run_stress_map(
         done = len(jobs) - len(waiting)
         finished = f"; {done} of them have finished" if done else ""
         typer.echo(
-            f"Stress map of {len(plan.cells)} cells: {len(jobs)} jobs{finished}."
+            f"Stress test with {len(plan.cells)} combinations of shortcut and "
+            "condition: "
+            f"{len(jobs)} jobs{finished}."
         )
         failures = run_jobs_with_progress(
             jobs,
-            lambda: plan.list_waiting_jobs(folder),
+            lambda: plan.list_jobs_without_results(folder),
             folder,
             engine,
             "cirm stress",
             budget=budget,
         )
-    with show_single_step("writing the report"):
-        cells = summarise_cells(
+    with show_progress_of_single_step("writing the report"):
+        cells = summarise_stress_test_cells(
             plan, add_finished_jobs_to_archive(jobs, folder, commit)
         )
         summary = {
@@ -177,10 +179,10 @@ def run_stress_map(
         write_text_atomically(
             folder / "summary.json", json.dumps(summary, indent=2) + "\n"
         )
-        notes = [describe_stress_data(plan, source)]
+        notes = [describe_stress_test_data(plan, source)]
         kinds = list({cell.kind.name: cell.kind for cell, _ in plan.cells}.values())
         picture = render_shortcut_examples(kinds)
-        page = build_stress_page(
+        page = build_stress_test_page(
             cells,
             plan.learner,
             notes,
@@ -188,13 +190,13 @@ def run_stress_map(
             [picture] if picture else [],
         )
         write_text_atomically(folder / "report.html", page)
-    print_table(build_stress_table(cells, plan.learner))
-    typer.echo(write_stress_lead_paragraph(cells, plan.learner))
+    print_table(build_stress_test_table(cells, plan.learner))
+    typer.echo(write_stress_test_summary_paragraph(cells, plan.learner))
     typer.echo(f"Wrote the report to {(folder / 'report.html').resolve()}")
     exit_if_jobs_failed(waiting, failures)
 
 
-def describe_stress_data(plan: StressPlan, source: str) -> str:
+def describe_stress_test_data(plan: StressTestPlan, source: str) -> str:
     """Say what data and how many seeds the map was made with."""
     count = len(plan.seeds)
     size = "719 examples" if source == "digits" else "1,000 examples"

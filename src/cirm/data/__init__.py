@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from cirm.registry import Registry
+from cirm.registry import NamedClassRegistry
 
 if TYPE_CHECKING:
     from cirm.data.base import Dataset
@@ -35,7 +35,7 @@ PUBLIC = (
 )
 """Data sets that `cirm data import` and `cirm data fetch` put into the cache."""
 
-REGISTRY = Registry("dataset", "cirm.datasets", __name__, DATASETS)
+REGISTRY = NamedClassRegistry("dataset", "cirm.datasets", __name__, DATASETS)
 """The data sets here and those that installed packages offer."""
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from cirm.data.base import summarise_error
+from cirm.data.base import shorten_error_message
 
 AnyArray = NDArray[Any]
 INPUTS = ("X", "x", "inputs", "data", "features", "images")
@@ -29,7 +29,7 @@ CORRUPT = (
 )  # what zipfile and numpy raise for damaged files
 
 
-class NpzArrayName(NamedTuple):
+class RequestedNpzArray(NamedTuple):
     """An array by the name the user gives or else by a usual name."""
 
     name: str
@@ -38,7 +38,7 @@ class NpzArrayName(NamedTuple):
 
 
 def read_npz_arrays(
-    path: Path, wanted: Sequence[NpzArrayName], gigabytes: float
+    path: Path, wanted: Sequence[RequestedNpzArray], gigabytes: float
 ) -> list[AnyArray | None]:
     """Return arrays by name; None for one that is absent and not required."""
     where = f"file {str(path)!r}"
@@ -46,8 +46,8 @@ def read_npz_arrays(
         archive = zipfile.ZipFile(path)
     except CORRUPT as error:
         raise ValueError(
-            f"{where}: this is not a valid NPZ file ({summarise_error(error)}). Save "
-            "the arrays again with numpy.savez."
+            f"{where}: this is not a valid NPZ file ({shorten_error_message(error)}). "
+            "Save the arrays again with numpy.savez."
         ) from None
     with archive:
         members = {i.filename.removesuffix(".npy"): i for i in archive.infolist()}
@@ -72,7 +72,7 @@ def convert_array_to_text(values: AnyArray) -> AnyArray:
 
 
 def _find_array_name(
-    members: dict[str, zipfile.ZipInfo], wanted: NpzArrayName, where: str
+    members: dict[str, zipfile.ZipInfo], wanted: RequestedNpzArray, where: str
 ) -> zipfile.ZipInfo | None:
     for name in (wanted.name,) if wanted.name else wanted.usual:
         if name in members:
@@ -115,7 +115,7 @@ def _read_array_from_npz(
                 )
     except CORRUPT as error:
         raise ValueError(
-            f"{where}: the array cannot be read ({summarise_error(error)}). Save the "
-            "file again with numpy.savez."
+            f"{where}: the array cannot be read ({shorten_error_message(error)}). "
+            "Save the file again with numpy.savez."
         ) from None
     return array

@@ -77,7 +77,7 @@ class Dataset(ABC):
         """
         return
 
-    def _raise_invalid_setting(self, name: str, remedy: str) -> NoReturn:
+    def _raise_invalid_setting_error(self, name: str, remedy: str) -> NoReturn:
         value = getattr(self, name)
         value = list(value) if isinstance(value, tuple) else value
         own = type(self).__name__
@@ -91,7 +91,7 @@ class Dataset(ABC):
         """Refuse flips that are given for another number of environments."""
         if flips and len(flips) != environments:
             remedy = f"Give one value for each of the {environments} environments"
-            self._raise_invalid_setting("flips", remedy)
+            self._raise_invalid_setting_error("flips", remedy)
 
     def _check_probabilities(self, *names: str) -> None:
         """Refuse settings that are not a probability, or a tuple of them."""
@@ -99,7 +99,7 @@ class Dataset(ABC):
             value = getattr(self, name)
             values = value if isinstance(value, tuple) else (value,)
             if not all(0 <= one <= 1 for one in values):
-                self._raise_invalid_setting(name, "Use probabilities from 0 to 1")
+                self._raise_invalid_setting_error(name, "Use probabilities from 0 to 1")
 
 
 def list_evenly_spaced_numbers(
@@ -115,7 +115,7 @@ def list_evenly_spaced_numbers(
     return tuple(round(first + step * i, 10) for i in range(count))
 
 
-def check_example_count(
+def check_examples_per_environment(
     dataset: str, source: str, environments: int, wanted: int, available: int
 ) -> int:
     """Return the number of examples per environment, if there are enough."""
@@ -129,6 +129,6 @@ def check_example_count(
     return wanted
 
 
-def summarise_error(error: BaseException) -> str:
+def shorten_error_message(error: BaseException) -> str:
     """Return the first line of an error's message, at most 100 characters."""
     return (str(error).splitlines() or [type(error).__name__])[0][:100]

@@ -10,16 +10,16 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from cirm.data.open_sources import convert_to_pandas, is_table
-from cirm.data.rows import RowStore
-from cirm.data.sources import RowChunk, Source, make_names_for_array_columns
+from cirm.data.open_sources import convert_table_to_pandas, is_dataframe_like
+from cirm.data.rows import InputRowStore
+from cirm.data.sources import DataSource, SourceRowChunk, make_names_for_array_columns
 
 TARGET, ENVIRONMENT, WEIGHT = "target", "environment", "sample_weight"
 STORED_CHUNK_ROWS = 8192  # rows of stored batches in a chunk
 
 
 @dataclass(eq=False)
-class BatchSource(Source):
+class BatchIteratorSource(DataSource):
     """Batches (inputs, targets) or (inputs, targets, environment or environments).
 
     An iterable that can be iterated again, such as a list or a data loader, is read
@@ -32,47 +32,56 @@ class BatchSource(Source):
     name: str = "batches"
     where: str = "batches"
     target: str = TARGET
-    _stored: tuple[RowStore, pd.DataFrame] | None = field(default=None, repr=False)
+    _stored: tuple[InputRowStore, pd.DataFrame] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if iter(self.batches) is self.batches:
-            self._stored = self._store_batches(iter(self.batches))
+            self._stored = self._store_batches_in_memory(iter(self.batches))
             store, columns = self._stored
             shape = store.shape
         else:
-            columns, inputs = self._join_columns(
-                *self._split_batch(next(iter(self.batches), None))
+            columns, inputs = self._build_row_chunk_of_batch(
+                *self._split_batch_into_inputs_and_targets(
+                    next(iter(self.batches), None)
+                )
             )
             shape = () if inputs is None else inputs.shape[1:]
         self.kind = "array" if len(shape) > 1 else "table"
         self.shape = shape if len(shape) > 1 else ()
         self.environment = ENVIRONMENT if ENVIRONMENT in columns.columns else ""
 
-    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
+    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[SourceRowChunk]:
         """Yield all rows in order."""
         if self._stored is None:
             yield from (
-                self._join_columns(*self._split_batch(batch)) for batch in self.batches
+                self._build_row_chunk_of_batch(
+                    *self._split_batch_into_inputs_and_targets(batch)
+                )
+                for batch in self.batches
             )
             return
         store, columns = self._stored
         for start in range(0, store.count, STORED_CHUNK_ROWS):
             rows = slice(start, start + STORED_CHUNK_ROWS)
             inputs = np.array(store.get_all_inputs()[rows])
-            yield self._join_columns(inputs, columns.iloc[rows].reset_index(drop=True))
+            yield self._build_row_chunk_of_batch(
+                inputs, columns.iloc[rows].reset_index(drop=True)
+            )
 
-    def _store_batches(self, batches: Iterator[Any]) -> tuple[RowStore, pd.DataFrame]:
-        store: RowStore | None = None
+    def _store_batches_in_memory(
+        self, batches: Iterator[Any]
+    ) -> tuple[InputRowStore, pd.DataFrame]:
+        store: InputRowStore | None = None
         columns = []
         for batch in batches:
-            inputs, frame = self._split_batch(batch)
+            inputs, frame = self._split_batch_into_inputs_and_targets(batch)
             if isinstance(inputs, pd.DataFrame):
                 raise ValueError(
                     f"{self.where}: the tables come from a generator, which can be "
                     "read only once, but they are read several times. Pass the "
                     "tables as a list."
                 )
-            store = store or RowStore(inputs.shape[1:])
+            store = store or InputRowStore(inputs.shape[1:])
             if inputs.shape[1:] != store.shape:
                 raise ValueError(
                     f"{self.where}: the inputs of a batch have the shape "
@@ -89,20 +98,27 @@ class BatchSource(Source):
             )
         return store, pd.concat(columns, ignore_index=True)
 
-    def _join_columns(self, inputs: Any, columns: pd.DataFrame) -> RowChunk:  # noqa: ANN401
+    def _build_row_chunk_of_batch(
+        self,
+        inputs: Any,  # noqa: ANN401
+        columns: pd.DataFrame,
+    ) -> SourceRowChunk:
         """Return a chunk of inputs and the targets and environments beside them."""
         if isinstance(inputs, pd.DataFrame):
             frame = inputs.set_axis([str(n) for n in inputs.columns], axis=1)
             both = [frame.reset_index(drop=True), columns]
-            return RowChunk(pd.concat(both, axis=1))
+            return SourceRowChunk(pd.concat(both, axis=1))
         if inputs.ndim > 2:
-            return RowChunk(columns, inputs.astype(np.float32))
+            return SourceRowChunk(columns, inputs.astype(np.float32))
         frame = pd.DataFrame(
             inputs, columns=make_names_for_array_columns(inputs.shape[1])
         )
-        return RowChunk(pd.concat([frame, columns], axis=1))
+        return SourceRowChunk(pd.concat([frame, columns], axis=1))
 
-    def _split_batch(self, batch: Any) -> tuple[Any, pd.DataFrame]:  # noqa: ANN401
+    def _split_batch_into_inputs_and_targets(
+        self,
+        batch: Any,  # noqa: ANN401
+    ) -> tuple[Any, pd.DataFrame]:
         """Return a batch's inputs, and its targets and environments as columns."""
         if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
             raise ValueError(
@@ -137,6 +153,6 @@ def convert_to_array_or_table(values: Any) -> Any:  # noqa: ANN401  an array or 
     """Return a tensor or array-like as an array, and a table as one of pandas."""
     if isinstance(values, Tensor):
         return values.detach().cpu().numpy()
-    if is_table(values) and hasattr(values, "columns"):  # not a single column
-        return convert_to_pandas(values)
+    if is_dataframe_like(values) and hasattr(values, "columns"):  # not a single column
+        return convert_table_to_pandas(values)
     return np.asarray(values)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from cirm.data.public import DatasetOrigin
+from cirm.data.public import PublicDatasetOrigin
 from cirm.data.public_tables import PublicTable
 
 
@@ -32,7 +32,7 @@ class BrainAge(PublicTable):
     target = "age"
     task = "regression"
     held_out = "ICBM"
-    origin = DatasetOrigin(
+    origin = PublicDatasetOrigin(
         "brain-age",
         authors="1000 Functional Connectomes Project",
         licence="open, for research",
@@ -66,6 +66,8 @@ class BrainAge(PublicTable):
             for name, table in tables.items()
         }
 
-    def select_tables(self, tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    def select_large_tables(
+        self, tables: dict[str, pd.DataFrame]
+    ) -> dict[str, pd.DataFrame]:
         """Return the tables of sites with enough people."""
         return {name: t for name, t in tables.items() if len(t) >= self.fewest}

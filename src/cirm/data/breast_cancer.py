@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from cirm.data.public import DatasetOrigin
+from cirm.data.public import PublicDatasetOrigin
 from cirm.data.public_tables import PublicTable
 
 
@@ -33,7 +33,7 @@ class BreastCancer(PublicTable):
     task = "classification"
     held_out = "gbsg"
     columns = ("age", "meno", "size", "grade", "nodes", "pgr", "er", "hormon")
-    origin = DatasetOrigin(
+    origin = PublicDatasetOrigin(
         "breast-cancer",
         authors="Royston and Altman 2013",
         licence="LGPL (R package survival)",

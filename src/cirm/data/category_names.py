@@ -22,7 +22,7 @@ PERSON_NAME = re.compile(r"(?:[^\W\d_][\w'.-]*,? ){1,3}[^\W\d_][\w'-]*")
 MOST_TITLES = 10  # wards or regions of two capitalised words; more are people
 
 
-def may_identify_person(category: str, count: int) -> bool:
+def may_category_name_identify_person(category: str, count: int) -> bool:
     """Whether a category name may identify a person: it is rare, or free text."""
     is_rare = (
         count < FEWEST_NAMED and len(category.encode("utf-8", "replace")) > CODE_BYTES
@@ -32,7 +32,7 @@ def may_identify_person(category: str, count: int) -> bool:
     return is_rare or is_free or "@" in category or bool(DIGEST.fullmatch(category))
 
 
-def may_hold_persons(column: str, categories: Collection[str]) -> bool:
+def may_column_name_persons(column: str, categories: Collection[str]) -> bool:
     """Whether a column seems to name persons, by its own name or by its categories."""
     like_names = [
         category

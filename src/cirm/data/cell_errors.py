@@ -11,7 +11,7 @@ STANDARD_INPUT = "standard input"  # what messages call it
 Values = Any  # a pandas Series of any type
 
 
-class CellError(ValueError):
+class InvalidCellError(ValueError):
     """A value that cannot be used, with the place where it stands.
 
     Attributes:
@@ -26,7 +26,7 @@ class CellError(ValueError):
         self.row, self.column = row, column
 
 
-def raise_for_first_bad_value(
+def raise_error_for_first_bad_value(
     values: Values,
     bad: NDArray[np.bool_],
     problem: str,
@@ -35,24 +35,24 @@ def raise_for_first_bad_value(
     """Raise an error that names the first bad value, if there is one."""
     if bad.any():
         first = int(bad.argmax())
-        raise CellError(
-            f"{describe_row_location(values, first)}: column {values.name!r} has the "
+        raise InvalidCellError(
+            f"{describe_file_and_row(values, first)}: column {values.name!r} has the "
             f"value {str(values.iloc[first])!r}, {problem}. {remedy}",
-            get_row_label(values, first),
+            get_row_number_in_file(values, first),
             str(values.name),
         )
 
 
-def describe_row_location(values: Values, position: int) -> str:
+def describe_file_and_row(values: Values, position: int) -> str:
     """Return the file and row of a value, or else its label."""
-    row = f"row {get_row_label(values, position)}"
+    row = f"row {get_row_number_in_file(values, position)}"
     if not _has_file_and_row_labels(values):
         return row
     name = values.index[position][0]
     return f"{name if name == STANDARD_INPUT else f'file {name!r}'}, {row}"
 
 
-def get_row_label(values: Values, position: int) -> Any:  # noqa: ANN401
+def get_row_number_in_file(values: Values, position: int) -> Any:  # noqa: ANN401
     """Return the number of a row in its file, or else its label."""
     label = values.index[position]
     return label[1] if _has_file_and_row_labels(values) else label

@@ -30,18 +30,22 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from cirm.data.base import Dataset, check_example_count, list_evenly_spaced_numbers
+from cirm.data.base import (
+    Dataset,
+    check_examples_per_environment,
+    list_evenly_spaced_numbers,
+)
 from cirm.data.coloring import (
     FIGURE,
     ColoredImages,
-    compute_input_moments,
-    standardise_problem,
+    compute_input_mean_and_std,
+    standardise_inputs_of_problem,
 )
 from cirm.data.downloads import (
-    LabelledImages,
-    has_letter_classes,
+    GreyImagesWithClasses,
+    has_source_letter_classes,
     list_source_files,
-    load_images,
+    load_images_of_source,
 )
 from cirm.environments import Environment, Problem, Task
 from cirm.randomness import Randomness
@@ -114,40 +118,46 @@ class Colored(Dataset):
 
     def __post_init__(self) -> None:
         if self.scheme not in FIGURE:
-            self._raise_invalid_setting("scheme", f"Use one of {', '.join(FIGURE)}")
+            self._raise_invalid_setting_error(
+                "scheme", f"Use one of {', '.join(FIGURE)}"
+            )
         if self.test_from not in ("test", "train-tail"):
-            self._raise_invalid_setting("test_from", "Use test or train-tail")
-        if self.labels not in LABEL_RULES and not _parse_class_list(self.labels):
+            self._raise_invalid_setting_error("test_from", "Use test or train-tail")
+        if self.labels not in LABEL_RULES and not _parse_comma_separated_classes(
+            self.labels
+        ):
             rules = ", ".join(LABEL_RULES)
-            self._raise_invalid_setting(
+            self._raise_invalid_setting_error(
                 "labels", f"Use one of {rules}, or classes such as 1,3,7"
             )
         if self.environments < 1:
-            self._raise_invalid_setting("environments", "Use 1 or more")
+            self._raise_invalid_setting_error("environments", "Use 1 or more")
         if self.sweep_examples < 0:
-            self._raise_invalid_setting("sweep_examples", "Use 0 or more")
+            self._raise_invalid_setting_error("sweep_examples", "Use 0 or more")
         if self.examples not in ("all", None) and (
             isinstance(self.examples, str) or self.examples < 1
         ):
-            self._raise_invalid_setting("examples", "Use 1 or more, or all")
+            self._raise_invalid_setting_error("examples", "Use 1 or more, or all")
         self._check_number_of_flip_probabilities(self.flips, self.environments)
         self._check_probabilities("label_flip", "test_flip", "flips", "sweep")
         if len(set(self.sweep)) < len(self.sweep):
-            self._raise_invalid_setting("sweep", "Use each value once")
+            self._raise_invalid_setting_error("sweep", "Use each value once")
 
     def draw_problem(self, seeds: tuple[int, ...]) -> Problem:
         """Return environments [replica, n, 2, side, side], drawn anew for each seed."""
-        images = self._load_images()
+        images = self._load_images_of_source()
         randomness = Randomness(tuple(seeds)).at("colored")
-        test, *sweep = self._draw_test_environments(images, randomness.at("test"))
-        share = self._count_examples(len(images.train_labels))
+        test, *sweep = self._draw_colored_test_environments(
+            images, randomness.at("test")
+        )
+        share = self._count_examples_per_environment(len(images.train_labels))
         spare = len(images.train_labels) // self.environments - share
         at = randomness.at("train")
         problem = Problem(
-            train=self._draw_training_environments(images, at, share),
+            train=self._draw_colored_training_environments(images, at, share),
             test=(test,),
             sweep=tuple(zip(self.sweep, sweep, strict=True)),
-            fresh=self._draw_training_environments(
+            fresh=self._draw_colored_training_environments(
                 images, at, min(spare, MOST_FRESH), share, "fresh"
             )
             if spare >= FEWEST_FRESH
@@ -155,8 +165,8 @@ class Colored(Dataset):
         )
         if not self.standardise:
             return problem
-        moments = compute_input_moments(images.train_images, self.scheme)
-        return standardise_problem(problem, *moments)
+        moments = compute_input_mean_and_std(images.train_images, self.scheme)
+        return standardise_inputs_of_problem(problem, *moments)
 
     def list_files(self) -> tuple[Path, ...]:
         """Return the IDX files if `source` is a folder."""
@@ -170,9 +180,9 @@ class Colored(Dataset):
             return (0.1,)
         return list_evenly_spaced_numbers(0.2, 0.1, self.environments)
 
-    def _draw_training_environments(
+    def _draw_colored_training_environments(
         self,
-        images: LabelledImages,
+        images: GreyImagesWithClasses,
         at: Randomness,
         share: int,
         past: int = 0,
@@ -180,26 +190,26 @@ class Colored(Dataset):
     ) -> tuple[Environment, ...]:
         """Return environments of `share` images each, after those of `past` each."""
         order = at.at("images").permutation(len(images.train_labels))
-        clean = self._assign_labels(images.train_labels)
+        clean = self._assign_binary_labels_to_classes(images.train_labels)
         environments = []
         for i, flip in enumerate(self.list_flip_probabilities()):
             first = self.environments * past + i * share
             rows = order[:, first : first + share].clone()
-            targets = self._flip_labels(clean[rows], at.at(i, "label", *part))
+            targets = self._flip_labels_at_random(clean[rows], at.at(i, "label", *part))
             chances = at.at(i, "colour", *part).uniform(share)
             name, grey = f"train-{i + 1}", images.train_images
             if self.groups:
-                environments += self._split_by_colour_agreement(
+                environments += self._split_by_agreement_of_colour_and_label(
                     name, grey, rows, targets, chances, flip
                 )
                 continue
             flipped = chances < flip
             environments.append(
-                self._build_environment(name, grey, rows, targets, flipped)
+                self._build_colored_environment(name, grey, rows, targets, flipped)
             )
         return tuple(environments)
 
-    def _split_by_colour_agreement(
+    def _split_by_agreement_of_colour_and_label(
         self,
         name: str,
         grey: Tensor,
@@ -213,7 +223,7 @@ class Colored(Dataset):
         order = chances.argsort(1)
         parts = {"agree": order[:, count:], "contradict": order[:, :count]}
         return [
-            self._build_environment(
+            self._build_colored_environment(
                 f"{name} {part}",
                 grey,
                 rows.gather(1, places),
@@ -224,20 +234,20 @@ class Colored(Dataset):
             if places.shape[1]
         ]
 
-    def _draw_test_environments(
-        self, images: LabelledImages, at: Randomness
+    def _draw_colored_test_environments(
+        self, images: GreyImagesWithClasses, at: Randomness
     ) -> list[Environment]:
         """Return the test environment, then those of the sweep."""
         count = len(images.test_labels)
         rows = torch.arange(count).expand(len(at.seeds), -1)
-        clean = self._assign_labels(images.test_labels)
-        targets = self._flip_labels(clean[rows], at.at("label"))
+        clean = self._assign_binary_labels_to_classes(images.test_labels)
+        targets = self._flip_labels_at_random(clean[rows], at.at("label"))
         chances = at.at("colour").uniform(count)
         every = max(1, count // self.sweep_examples) if self.sweep_examples else 1
         places = [("test", self.test_flip, 1)]
         places += [(f"sweep-{flip:g}", flip, every) for flip in self.sweep]
         return [
-            self._build_environment(
+            self._build_colored_environment(
                 name,
                 images.test_images,
                 rows[:, ::step],
@@ -247,7 +257,7 @@ class Colored(Dataset):
             for name, flip, step in places
         ]
 
-    def _build_environment(
+    def _build_colored_environment(
         self, name: str, grey: Tensor, rows: Tensor, targets: Tensor, flipped: Tensor
     ) -> Environment:
         colors = (targets ^ flipped.long()).to(torch.uint8)
@@ -256,16 +266,16 @@ class Colored(Dataset):
             name, inputs, targets, Task.classification(2), replicated=True
         )
 
-    def _flip_labels(self, clean: Tensor, at: Randomness) -> Tensor:
+    def _flip_labels_at_random(self, clean: Tensor, at: Randomness) -> Tensor:
         """Return labels [replica, n], flipped with probability `label_flip`."""
         return clean ^ (at.uniform(clean.shape[1]) < self.label_flip).long()
 
-    def _load_images(self) -> LabelledImages:
+    def _load_images_of_source(self) -> GreyImagesWithClasses:
         """Return the source's images at the chosen size."""
-        train, train_labels, test, test_labels = load_images(self.source)
+        train, train_labels, test, test_labels = load_images_of_source(self.source)
         if self.test_from == "train-tail":
             if len(train) <= TAIL:
-                self._raise_invalid_setting(
+                self._raise_invalid_setting_error(
                     "test_from",
                     f"{self.source} has only {len(train)} training images; use test",
                 )
@@ -274,14 +284,14 @@ class Colored(Dataset):
         full = train.shape[1]
         half = (full + 1) // 2
         if self.side not in (0, full, half):
-            self._raise_invalid_setting(
+            self._raise_invalid_setting_error(
                 "side", f"Use 0, {full} or {half} for {self.source}"
             )
         if self.side == half:
             train, test = (x[:, ::2, ::2].contiguous() for x in (train, test))
-        return LabelledImages(train, train_labels, test, test_labels)
+        return GreyImagesWithClasses(train, train_labels, test, test_labels)
 
-    def _count_examples(self, available: int) -> int:
+    def _count_examples_per_environment(self, available: int) -> int:
         """Return the number of examples of each training environment."""
         most = available // self.environments
         if self.examples == "all":
@@ -290,24 +300,24 @@ class Colored(Dataset):
             wanted = min(_PAPER_EXAMPLES, most)
         else:
             wanted = self.examples
-        return check_example_count(
+        return check_examples_per_environment(
             "colored", self.source, self.environments, wanted, available
         )
 
-    def _assign_labels(self, labels: Tensor) -> Tensor:
+    def _assign_binary_labels_to_classes(self, labels: Tensor) -> Tensor:
         """Return the label 0 or 1 that the rule gives each class, [n]."""
         if self.labels == "below-five":
             return (labels < 5).long()
-        letters = self.labels == "paper" and has_letter_classes(self.source)
+        letters = self.labels == "paper" and has_source_letter_classes(self.source)
         if self.labels in LABEL_RULES and not letters:
             return labels % 2
         if letters:
             ones = [ord(letter) - ord("a") for letter in _PAPER_LETTERS]
         else:
-            ones = _parse_class_list(self.labels)
+            ones = _parse_comma_separated_classes(self.labels)
             known = set(labels.unique().tolist())
             if not known > set(ones):
-                self._raise_invalid_setting(
+                self._raise_invalid_setting_error(
                     "labels",
                     f"Name at least one class of {self.source}, but not all of them: "
                     f"{sorted(known)}",
@@ -315,7 +325,7 @@ class Colored(Dataset):
         return torch.isin(labels, torch.tensor(ones)).long()
 
 
-def _parse_class_list(text: str) -> list[int]:
+def _parse_comma_separated_classes(text: str) -> list[int]:
     """Return the classes of a list such as 1,3,7; none if it is not such a list."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdecimal() for part in parts):

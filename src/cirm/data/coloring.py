@@ -52,7 +52,7 @@ class ColoredImages:
         return inputs
 
 
-def compute_input_moments(grey: Tensor, scheme: str) -> tuple[float, float]:
+def compute_input_mean_and_std(grey: Tensor, scheme: str) -> tuple[float, float]:
     """Return mean and standard deviation of inputs, if both colours are as frequent.
 
     They are over all pixels and both channels of the images [n, side, side].
@@ -67,18 +67,18 @@ def compute_input_moments(grey: Tensor, scheme: str) -> tuple[float, float]:
     return mean, float((weights * (values - mean).square()).sum().sqrt())
 
 
-def standardise_problem(problem: Problem, mean: float, std: float) -> Problem:
+def standardise_inputs_of_problem(problem: Problem, mean: float, std: float) -> Problem:
     """Return the problem with inputs that are shifted and scaled."""
 
-    def standardise(environment: Environment) -> Environment:
+    def standardise_environment(environment: Environment) -> Environment:
         assert isinstance(environment.inputs, ColoredImages)
         inputs = replace(environment.inputs, mean=mean, std=std)
         return replace(environment, inputs=inputs)
 
     return replace(
         problem,
-        train=tuple(map(standardise, problem.train)),
-        test=tuple(map(standardise, problem.test)),
-        sweep=tuple((flip, standardise(e)) for flip, e in problem.sweep),
-        fresh=tuple(map(standardise, problem.fresh)),
+        train=tuple(map(standardise_environment, problem.train)),
+        test=tuple(map(standardise_environment, problem.test)),
+        sweep=tuple((flip, standardise_environment(e)) for flip, e in problem.sweep),
+        fresh=tuple(map(standardise_environment, problem.fresh)),
     )

@@ -39,27 +39,27 @@ from pandas.api import types
 
 from cirm.data.category_names import (
     hash_category_name,
-    may_hold_persons,
-    may_identify_person,
+    may_category_name_identify_person,
+    may_column_name_persons,
 )
-from cirm.data.cell_errors import CellError, raise_for_first_bad_value
+from cirm.data.cell_errors import InvalidCellError, raise_error_for_first_bad_value
 from cirm.data.encoders import EncoderIdentity
 from cirm.data.text_columns import (
     HASHED_FEATURES,
-    encode_text_values,
-    look_like_sentences,
+    do_texts_look_like_sentences,
+    encode_texts_by_hashing_words,
 )
 from cirm.data.values import (
     NUMERIC,
+    ColumnValueKind,
     Flags,
     Kind,
     Numbers,
-    ValueKind,
     Values,
     convert_values_to_numbers,
     convert_values_to_text,
-    describe_value_kind,
-    detect_value_kind,
+    describe_kind_of_column_values,
+    detect_kind_of_column_values,
     find_missing_values,
 )
 
@@ -110,7 +110,7 @@ class ColumnEncoding:
         values: Values,
         category: bool = False,
         names: bool = True,
-        known: ValueKind | None = None,
+        known: ColumnValueKind | None = None,
         encoder: EncoderIdentity | None = None,
     ) -> ColumnEncoding:
         """Infer the encoding of a column; without `names`, categories are hashed.
@@ -122,7 +122,9 @@ class ColumnEncoding:
         present = values[~gaps] if gaps.any() else values
         missing = bool(gaps.any() and not gaps.all())
         kind, written = known or (
-            ValueKind("category") if category else detect_value_kind(present)
+            ColumnValueKind("category")
+            if category
+            else detect_kind_of_column_values(present)
         )
         if kind == "text":
             return cls(name, kind, missing=missing, encoder=encoder)
@@ -134,14 +136,16 @@ class ColumnEncoding:
         numbers = convert_values_to_numbers(present, kind, written=written)
         infinite = ~np.isfinite(numbers)
         empty = "Correct it, or leave the cell empty."
-        raise_for_first_bad_value(present, infinite, "which is not finite", empty)
+        raise_error_for_first_bad_value(
+            present, infinite, "which is not a finite number", empty
+        )
         if kind == "boolean" and len(numbers) and numbers.min() < numbers.max():
             mode = float(numbers.mean() >= 0.5)
             return cls(name, kind, fill=mode, missing=missing)
         (statistics,) = compute_column_statistics(numbers[None])
         if not statistics[1]:
             return cls(name, "constant", missing=missing)
-        if kind == "number" and _look_like_identifiers(name, numbers):
+        if kind == "number" and _do_values_look_like_identifiers(name, numbers):
             return cls(name, "identifier")
         centre, scale, fill, low, high = statistics.tolist()
         return cls(
@@ -185,19 +189,19 @@ class ColumnEncoding:
         else:
             gaps = find_missing_values(values)
         if self.kind == "category":
-            positions = self._find_category_positions(convert_values_to_text(values))
+            positions = self._find_category_indices(convert_values_to_text(values))
             positions[gaps | (positions < 0)] = len(self.categories)
             positions[gaps] += self.missing
             encoded[np.arange(len(values)), positions] = 1
         elif self.kind == "text":
             texts = convert_values_to_text(values).where(~gaps, "").to_list()
-            features = encode_text_values(texts, self.encoder)
+            features = encode_texts_by_hashing_words(texts, self.encoder)
             encoded[:, : features.shape[1]] = features
         if self.missing:
             encoded[gaps, -1] = 1
         return encoded
 
-    def _find_category_positions(self, text: Values) -> NDArray[np.int64]:
+    def _find_category_indices(self, text: Values) -> NDArray[np.int64]:
         """Return the position of each value's category, [n]; -1 if it has none."""
         plain = {name: place for place, name in enumerate(self.categories)}
         digests = {
@@ -214,7 +218,7 @@ class ColumnEncoding:
         """Return standardised numbers [n]; `values` are named if one is too large."""
         with np.errstate(over="ignore"):
             scaled = ((numbers - self.centre) / self.scale).astype(np.float32)
-        raise_for_first_bad_value(
+        raise_error_for_first_bad_value(
             values,
             ~np.isfinite(scaled),
             f"which is too large (mean {self.centre:.4g}, standard deviation "
@@ -228,7 +232,9 @@ class ColumnEncoding:
         hashed = f"; {len(self.hashed)} names are hashed" if self.hashed else ""
         written = ""
         if self.format:
-            written = describe_value_kind(self.kind, self.format).removeprefix("a ")
+            written = describe_kind_of_column_values(
+                self.kind, self.format
+            ).removeprefix("a ")
         text = {
             "number": f"{written or 'number'} (mean {self.centre:.4g}, standard "
             f"deviation {self.scale:.4g})",
@@ -275,9 +281,9 @@ class TableEncoding:
         Without `names`, the names of all categories are hashed. Columns of `texts`, and
         those that look like sentences, are encoded by `encoder`, if there is one.
         """
-        check_columns_present(frame, [*categories, *texts])
+        check_table_has_columns(frame, [*categories, *texts])
         done = _fit_encodings_of_float_columns(frame, categories)
-        is_text = dict.fromkeys(texts, ValueKind("text"))
+        is_text = dict.fromkeys(texts, ColumnValueKind("text"))
         return cls(
             tuple(
                 done.get(name)
@@ -295,7 +301,7 @@ class TableEncoding:
 
     def encode(self, frame: pd.DataFrame) -> NDArray[np.float32]:
         """Return the features of a table, [n, features]; other columns are ignored."""
-        check_columns_present(frame, [c.name for c in self.columns if c.features])
+        check_table_has_columns(frame, [c.name for c in self.columns if c.features])
         encoded = np.empty((len(frame), len(self.features)), np.float32)
         dtypes = dict(zip(frame.columns, frame.dtypes, strict=True))
         plain: dict[
@@ -392,7 +398,7 @@ def _fit_encodings_of_float_columns(
         name, (centre, scale, fill, *quartiles) = names[place], own.tolist()
         if not scale:
             columns[name] = ColumnEncoding(name, "constant")
-        elif _look_like_identifiers(name, numbers[place]):
+        elif _do_values_look_like_identifiers(name, numbers[place]):
             columns[name] = ColumnEncoding(name, "identifier")
         else:
             columns[name] = ColumnEncoding(
@@ -418,7 +424,7 @@ def compute_column_statistics(numbers: Numbers) -> Numbers:
     return statistics
 
 
-def check_columns_present(
+def check_table_has_columns(
     frame: pd.DataFrame,
     needed: Collection[str],
     where: str = "table",
@@ -432,21 +438,21 @@ def check_columns_present(
         )
     absent = [name for name in needed if name not in frame.columns]
     if absent:
-        raise CellError(
-            f"{where}: there is no column {join_column_names(absent)}. The columns "
-            f"are {join_column_names(frame.columns) or 'none'}; {remedy}.",
+        raise InvalidCellError(
+            f"{where}: there is no column {quote_column_names(absent)}. The columns "
+            f"are {quote_column_names(frame.columns) or 'none'}; {remedy}.",
             column=absent[0],
         )
 
 
-def join_column_names(names: Collection[str]) -> str:
+def quote_column_names(names: Collection[str]) -> str:
     """Return the names of columns for a message, of which it shows 20."""
     listed = ", ".join(repr(name) for name in list(names)[:MAX_LISTED_COLUMNS])
     more = len(names) - MAX_LISTED_COLUMNS
     return f"{listed} and {more:,} more" if more > 0 else listed
 
 
-def _look_like_identifiers(name: str, numbers: Numbers) -> bool:
+def _do_values_look_like_identifiers(name: str, numbers: Numbers) -> bool:
     """Whether many different whole numbers are a range or stand in a column of ids."""
     if len(numbers) <= MOST_CATEGORIES or (np.mod(numbers, 1) != 0).any():
         return False
@@ -464,7 +470,7 @@ def _infer_categorical_encoding(
         return ColumnEncoding(name, "constant", missing=missing)
     unique = (counts == 1).sum() * 2 > len(text)
     if len(counts) > MOST_CATEGORIES and unique and not declared:
-        if look_like_sentences(text.to_list()):
+        if do_texts_look_like_sentences(text.to_list()):
             return ColumnEncoding(name, "text", missing=missing)
         return ColumnEncoding(name, "identifier")
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
@@ -472,11 +478,13 @@ def _infer_categorical_encoding(
     is_private_column = (
         not names
         or len(counts) > MOST_CATEGORIES
-        or may_hold_persons(name, [category for category, _ in frequent])
+        or may_column_name_persons(name, [category for category, _ in frequent])
     )
     kept: dict[str, bool] = {}  # what is stored of each category, and whether hashed
     for category, count in frequent:
-        is_private = is_private_column or may_identify_person(category, count)
+        is_private = is_private_column or may_category_name_identify_person(
+            category, count
+        )
         kept[hash_category_name(category, name) if is_private else category] = (
             is_private
         )

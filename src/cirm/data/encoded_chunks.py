@@ -11,18 +11,18 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cirm.data.cell_errors import describe_row_location, raise_for_first_bad_value
+from cirm.data.cell_errors import describe_file_and_row, raise_error_for_first_bad_value
 from cirm.data.columns import (
     ColumnEncoding,
-    check_columns_present,
-    join_column_names,
+    check_table_has_columns,
+    quote_column_names,
 )
 from cirm.data.schema import (
     Schema,
-    check_source_kind,
+    check_source_matches_schema,
     list_numeric_columns,
 )
-from cirm.data.sources import RowChunk, Source
+from cirm.data.sources import DataSource, SourceRowChunk
 from cirm.data.values import (
     Flags,
     Numbers,
@@ -38,7 +38,7 @@ LARGEST_INPUT = 1e9  # of images and arrays, which are used unscaled, in float32
 SYNONYMS = {"0": "false", "1": "true", "false": "0", "true": "1"}  # of two classes
 
 
-class EncodedChunk(NamedTuple):
+class EncodedRowChunk(NamedTuple):
     """Some encoded rows: columns, inputs [n, *shape], and notes for the user.
 
     `environment` is the column that names the environments, if there is one.
@@ -51,7 +51,7 @@ class EncodedChunk(NamedTuple):
 
     def select_rows_with_weight(
         self, column: str
-    ) -> tuple[EncodedChunk, Numbers | None]:
+    ) -> tuple[EncodedRowChunk, Numbers | None]:
         """Return the rows whose weight is not zero, with their weights [m], if any."""
         weights = read_row_weights(self.frame, column)
         if weights is None or bool((weights > 0).all()):
@@ -61,62 +61,64 @@ class EncodedChunk(NamedTuple):
         return kept, weights[keep]
 
 
-def encode_source_chunks(
-    source: Source,
+def encode_rows_of_source(
+    source: DataSource,
     schema: Schema,
     fill: bool = False,
     environment: str = "",
     needed: Sequence[str] = (),
     keep_bytes: bool = False,
-) -> Iterator[EncodedChunk]:
+) -> Iterator[EncodedRowChunk]:
     """Yield the rows of a source, encoded, chunk by chunk.
 
     With `fill`, columns that a table lacks count as missing values; those in `needed`
     must be there. `environment` is the column that names the environments, if it is
     another one than the schema's. Inputs are floats, unless bytes are to be kept.
     """
-    check_source_kind(source, schema.treatment.kind)
+    check_source_matches_schema(source, schema.treatment.kind)
     column = environment or schema.environment or source.environment
     needed = [*needed, *filter(None, [environment])]
-    for chunk in prefetch_items(source.iterate_chunks(list_numeric_columns(schema))):
+    for chunk in prefetch_items_in_thread(
+        source.iterate_chunks(list_numeric_columns(schema))
+    ):
         frame = chunk.frame
-        check_columns_present(frame, needed, source.where)
+        check_table_has_columns(frame, needed, source.where)
         own_column = column if column in frame.columns else ""
         used = {own_column, source.weight, *needed}
-        inputs = _encode_chunk(chunk, schema, source.where, fill)
-        yield EncodedChunk(
+        inputs = _encode_chunk_of_rows(chunk, schema, source.where, fill)
+        yield EncodedRowChunk(
             frame,
-            inputs if keep_bytes else convert_inputs_to_floats(inputs),
+            inputs if keep_bytes else convert_inputs_to_float32(inputs),
             own_column,
             tuple(describe_new_and_absent_columns(frame, schema, used, source.where)),
         )
 
 
-def prefetch_items(items: Iterable[Item]) -> Iterator[Item]:
+def prefetch_items_in_thread(items: Iterable[Item]) -> Iterator[Item]:
     """Yield the same items, made by another thread a little ahead of their use."""
     ready: queue.Queue[tuple[Item] | BaseException | None] = queue.Queue(
         PREFETCHED_ITEMS
     )
     stopped = threading.Event()
 
-    def put_item(item: tuple[Item] | BaseException | None) -> None:
+    def put_item_into_queue(item: tuple[Item] | BaseException | None) -> None:
         while not stopped.is_set():
             try:
                 return ready.put(item, timeout=0.1)
             except queue.Full:
                 continue
 
-    def make_items() -> None:
+    def iterate_items_into_queue() -> None:
         try:
             for item in items:
-                put_item((item,))
+                put_item_into_queue((item,))
                 if stopped.is_set():
                     return
-            put_item(None)
+            put_item_into_queue(None)
         except BaseException as error:  # raised where items are used
-            put_item(error)
+            put_item_into_queue(error)
 
-    maker = threading.Thread(target=make_items, daemon=True)
+    maker = threading.Thread(target=iterate_items_into_queue, daemon=True)
     maker.start()
     try:
         while isinstance(item := ready.get(), tuple):
@@ -129,14 +131,14 @@ def prefetch_items(items: Iterable[Item]) -> Iterator[Item]:
 
 
 def encode_inputs_of_chunk(
-    chunk: RowChunk, schema: Schema, where: str, fill: bool = False
+    chunk: SourceRowChunk, schema: Schema, where: str, fill: bool = False
 ) -> NDArray[np.float32]:
     """Return inputs [n, *shape]; with `fill`, absent columns count as missing."""
-    return convert_inputs_to_floats(_encode_chunk(chunk, schema, where, fill))
+    return convert_inputs_to_float32(_encode_chunk_of_rows(chunk, schema, where, fill))
 
 
-def _encode_chunk(
-    chunk: RowChunk, schema: Schema, where: str, fill: bool
+def _encode_chunk_of_rows(
+    chunk: SourceRowChunk, schema: Schema, where: str, fill: bool
 ) -> NDArray[Any]:
     encoding, frame, inputs = schema.treatment.encoding, chunk.frame, chunk.inputs
     if inputs is None:
@@ -145,7 +147,9 @@ def _encode_chunk(
         if fill:
             absent = [name for name in wanted if name not in frame.columns]
             frame = frame.assign(**dict.fromkeys(absent, np.nan))
-        check_columns_present(frame, wanted, where, "rename one, or use --fill-missing")
+        check_table_has_columns(
+            frame, wanted, where, "rename one, or use --fill-missing"
+        )
         return encoding.encode(frame)
     if inputs.shape[1:] != schema.treatment.shape:
         raise ValueError(
@@ -168,13 +172,13 @@ def _encode_chunk(
     return inputs
 
 
-def find_missing_numbers(frame: pd.DataFrame, schema: Schema) -> Flags | None:
+def find_missing_numeric_cells(frame: pd.DataFrame, schema: Schema) -> Flags | None:
     """Return where numbers of a table are missing, [n, columns of numbers]."""
     encoding = schema.treatment.encoding
     return None if encoding is None else encoding.find_missing(frame)
 
 
-def convert_inputs_to_floats(inputs: NDArray[Any]) -> NDArray[np.float32]:
+def convert_inputs_to_float32(inputs: NDArray[Any]) -> NDArray[np.float32]:
     """Return inputs as float32; bytes are divided by 255."""
     if inputs.dtype != np.uint8:
         return inputs
@@ -194,11 +198,11 @@ def describe_new_and_absent_columns(
     if new := [name for name in frame.columns if name not in known]:
         yield (
             f"{where}: these columns are ignored because the model does not know "
-            f"them: {join_column_names(new)}"
+            f"them: {quote_column_names(new)}"
         )
     used = [column.name for column in encoding.columns if column.features]
     if absent := [name for name in used if name not in frame.columns]:
-        names = join_column_names(absent)
+        names = quote_column_names(absent)
         yield (
             f"{where}: these columns are absent, so all their values are treated as "
             f"missing: {names}"
@@ -209,13 +213,15 @@ def encode_targets(
     values: Values, schema: Schema
 ) -> NDArray[np.int64] | NDArray[np.float32]:
     """Return targets [n] as the schema says: class indices or standardised numbers."""
-    check_targets_present(values)
+    check_no_target_is_missing(values)
     if schema.task.classes:
         return encode_classes_as_indices(values, schema.target)
     numbers = convert_values_to_numbers(
         values, "number", "remove the row", schema.target.format
     )
-    raise_for_first_bad_value(values, ~np.isfinite(numbers), "which is not finite")
+    raise_error_for_first_bad_value(
+        values, ~np.isfinite(numbers), "which is not a finite number"
+    )
     return schema.target.standardise(numbers, values)
 
 
@@ -232,7 +238,7 @@ def encode_classes_as_indices(
             positions |= {SYNONYMS[name]: place for name, place in positions.items()}
         indices = text.str.lower().map(positions)
     listed = ", ".join(column.categories[:20])
-    raise_for_first_bad_value(
+    raise_error_for_first_bad_value(
         values,
         indices.isna().to_numpy(dtype=bool),
         f"which is not one of the known classes ({listed})",
@@ -248,14 +254,16 @@ def read_row_weights(frame: pd.DataFrame, column: str) -> Numbers | None:
     values = frame[column]
     numbers = convert_values_to_numbers(values, "number", "remove the row")
     if values.isna().any():
-        row = describe_row_location(values, int(values.isna().argmax()))
+        row = describe_file_and_row(values, int(values.isna().argmax()))
         raise ValueError(
             f"{row}: the cell in column {column!r}, the weight of the row, is empty. "
             "Fill it in, or remove the row."
         )
     is_bad = ~np.isfinite(numbers) | (numbers < 0)
     remedy = "Use weights of zero or more."
-    raise_for_first_bad_value(values, is_bad, "which is not a valid weight", remedy)
+    raise_error_for_first_bad_value(
+        values, is_bad, "which is not a valid weight", remedy
+    )
     return numbers.astype(np.float64)
 
 
@@ -283,18 +291,18 @@ def read_environment_names(
     values = frame[column]
     names = convert_values_to_text(values)
     gaps = (values.isna() | (names == "")).to_numpy(dtype=bool)
-    raise_for_first_bad_value(
+    raise_error_for_first_bad_value(
         values, gaps, "which is not the name of a place", "Fill the cell."
     )
     return names.to_numpy(dtype=object)
 
 
-def check_targets_present(values: Values) -> None:
+def check_no_target_is_missing(values: Values) -> None:
     """Raise an error if a target is missing."""
     gaps = find_missing_values(values)
     if count := int(gaps.sum()):
         more = f" (in {count} rows altogether)" if count > 1 else ""
         raise ValueError(
-            f"{describe_row_location(values, int(gaps.argmax()))}: the target in "
+            f"{describe_file_and_row(values, int(gaps.argmax()))}: the target in "
             f"column {values.name!r} is missing{more}. Fill it in, or remove the row."
         )

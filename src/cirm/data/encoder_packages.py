@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cirm.data.encoders import SIDE, EncoderParts
+from cirm.data.encoders import SIDE, EncoderComponents
 from cirm.data.sources import hash_file_or_folder
 
 MOST_TOKENS = 256  # of a text, as in training; the rest is cut off
@@ -37,7 +37,7 @@ class ChannelNormalisation(nn.Module):
         return features.mean((2, 3)) if features.ndim == 4 else features
 
 
-class EfficientNetBody(nn.Module):
+class EfficientNetFeatureExtractor(nn.Module):
     """The part of an EfficientNet before its classifier."""
 
     def __init__(self, network: Any) -> None:  # noqa: ANN401  of the package
@@ -50,7 +50,7 @@ class EfficientNetBody(nn.Module):
         return maps
 
 
-def create_efficientnet_lite0() -> EncoderParts:
+def create_efficientnet_lite0_encoder() -> EncoderComponents:
     """EfficientNet-Lite0, trained on ImageNet: 1,280 features of an image.
 
     Mingxing Tan and Quoc Le, "EfficientNet: Rethinking Model Scaling for Convolutional
@@ -64,11 +64,13 @@ def create_efficientnet_lite0() -> EncoderParts:
     network.load_state_dict(torch.load(path, weights_only=True))
     # Inputs are (pixel - 127) / 128 for pixels from 0 to 255.
     mean, spread = (127 / 255,) * 3, (128 / 255,) * 3
-    module = ChannelNormalisation(mean, spread, EfficientNetBody(network).eval())
-    return EncoderParts(module, "images", SIDE, hash_file_or_folder(Path(path)))
+    module = ChannelNormalisation(
+        mean, spread, EfficientNetFeatureExtractor(network).eval()
+    )
+    return EncoderComponents(module, "images", SIDE, hash_file_or_folder(Path(path)))
 
 
-def create_torchvision_encoder(name: str) -> EncoderParts:
+def create_torchvision_encoder(name: str) -> EncoderComponents:
     """Return a network of torchvision with its default weights, without its head."""
     models = _import_optional_module("torchvision.models", "torchvision")
     if name not in models.list_models(module=models):
@@ -83,10 +85,12 @@ def create_torchvision_encoder(name: str) -> EncoderParts:
         if hasattr(network, head):
             setattr(network, head, nn.Identity())
             break
-    return EncoderParts(ChannelNormalisation(*IMAGENET, network.eval()), "images", SIDE)
+    return EncoderComponents(
+        ChannelNormalisation(*IMAGENET, network.eval()), "images", SIDE
+    )
 
 
-def create_timm_encoder(name: str) -> EncoderParts:
+def create_timm_encoder(name: str) -> EncoderComponents:
     """Return a network of timm with its pretrained weights, without its head."""
     timm = _import_optional_module("timm", "timm")
     try:
@@ -99,10 +103,10 @@ def create_timm_encoder(name: str) -> EncoderParts:
         ) from None
     config = timm.data.resolve_model_data_config(network)
     module = ChannelNormalisation(config["mean"], config["std"], network)
-    return EncoderParts(module, "images", int(config["input_size"][-1]))
+    return EncoderComponents(module, "images", int(config["input_size"][-1]))
 
 
-class SentenceEmbedding:
+class SentenceEmbeddingEncoder:
     """The mean of a transformer's token embeddings, of mean square 1."""
 
     def __init__(self, network: Any, tokenizer: Any) -> None:  # noqa: ANN401
@@ -125,7 +129,7 @@ class SentenceEmbedding:
         return nn.functional.normalize(mean) * mean.shape[1] ** 0.5
 
 
-def create_minilm() -> EncoderParts:
+def create_minilm_text_encoder() -> EncoderComponents:
     """MiniLM (all-MiniLM-L6-v2): 384 features of a sentence or a short text.
 
     Wenhui Wang et al., "MiniLM: Deep Self-Attention Distillation", 2020, trained
@@ -148,8 +152,8 @@ def create_minilm() -> EncoderParts:
         local = {"local_files_only": True}
         network = transformers.AutoModel.from_pretrained(folder, **local)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **local)
-    embed = SentenceEmbedding(network, tokenizer)
-    return EncoderParts(embed, "text", checksum=hash_file_or_folder(path))
+    embed = SentenceEmbeddingEncoder(network, tokenizer)
+    return EncoderComponents(embed, "text", checksum=hash_file_or_folder(path))
 
 
 def _import_optional_module(module: str, extra: str) -> Any:  # noqa: ANN401  a module

@@ -16,16 +16,17 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cirm.data.base import summarise_error
-from cirm.registry import Registry
+from cirm.data.base import shorten_error_message
+from cirm.registry import NamedClassRegistry
 
 EncoderKind = Literal["images", "text"]
 EncoderLike = Any
 """A key, an import path, a torch module, or a function of a batch."""
 
+_PACKAGES = "cirm.data.encoder_packages"
 ENCODERS = {
-    "efficientnet-lite0": "cirm.data.encoder_packages:create_efficientnet_lite0",
-    "minilm": "cirm.data.encoder_packages:create_minilm",
+    "efficientnet-lite0": f"{_PACKAGES}:create_efficientnet_lite0_encoder",
+    "minilm": f"{_PACKAGES}:create_minilm_text_encoder",
 }
 """Import path of the function that creates an encoder, by key."""
 
@@ -35,17 +36,20 @@ PREFIXES = {
 }
 """The same for the networks of packages that have many, as in timm:resnet18."""
 
-REGISTRY = Registry("encoder", "cirm.encoders", __name__, ENCODERS)
-FACTORIES = Registry("encoder", "cirm.encoders", __name__, {**ENCODERS, **PREFIXES})
+REGISTRY = NamedClassRegistry("encoder", "cirm.encoders", __name__, ENCODERS)
+FACTORIES = NamedClassRegistry(
+    "encoder", "cirm.encoders", __name__, {**ENCODERS, **PREFIXES}
+)
 SIDE = 224  # pixels of images, unless the encoder or the user says otherwise
 MOST_FEATURES = 65_536  # of one image or text; no usual encoder has more
 
 
-class EncoderParts(NamedTuple):
+class EncoderComponents(NamedTuple):
     """What creates features.
 
     Attributes:
-        function: A torch module or another function of a batch, see `open_encoder`.
+        function: A torch module or another function of a batch; see
+            `open_frozen_encoder`.
         kind: What it encodes.
         side: The width and height of its images in pixels; 0 for text.
         checksum: SHA-256 of its weights; computed if empty.
@@ -78,7 +82,7 @@ class EncoderIdentity:
 
 
 @dataclass(frozen=True, eq=False)
-class Encoder:
+class FrozenEncoder:
     """An encoder that is ready for use, and its identity.
 
     Attributes:
@@ -105,12 +109,14 @@ class Encoder:
         return features
 
 
-_OPEN: dict[EncoderIdentity, Encoder] = {}
+_OPEN: dict[EncoderIdentity, FrozenEncoder] = {}
 """Encoders that were opened in this process, which takes seconds."""
 _NAMED: dict[tuple[str, EncoderKind, int], EncoderIdentity] = {}
 
 
-def open_encoder(choice: EncoderLike, kind: EncoderKind, side: int = 0) -> Encoder:
+def open_frozen_encoder(
+    choice: EncoderLike, kind: EncoderKind, side: int = 0
+) -> FrozenEncoder:
     """Return a frozen encoder, ready for use.
 
     Args:
@@ -130,7 +136,7 @@ def open_encoder(choice: EncoderLike, kind: EncoderKind, side: int = 0) -> Encod
     Example:
         >>> from torch import nn
         >>> pool = nn.AdaptiveAvgPool2d(1)
-        >>> encoder = open_encoder(pool, "images", side=8)
+        >>> encoder = open_frozen_encoder(pool, "images", side=8)
         >>> encoder.identity.name, encoder.identity.features
         ('AdaptiveAvgPool2d', 3)
         >>> encoder.encode(np.full((2, 3, 8, 8), 255, np.uint8)).tolist()
@@ -139,13 +145,13 @@ def open_encoder(choice: EncoderLike, kind: EncoderKind, side: int = 0) -> Encod
     key = (choice, kind, side) if isinstance(choice, str) else None
     if key in _NAMED:
         return _OPEN[_NAMED[key]]
-    name, parts = _create_encoder_parts(choice, kind)
+    name, parts = _create_encoder_components(choice, kind)
     if parts.kind != kind:
         raise ValueError(
             f"encoder {name}: this encoder is for {parts.kind}, but the data are "
             f"{kind}. Choose an encoder for {kind}."
         )
-    encoder = _freeze_encoder(name, parts, side)
+    encoder = _build_frozen_encoder(name, parts, side)
     identity = encoder.identity
     _OPEN[identity] = encoder
     if key:
@@ -153,7 +159,7 @@ def open_encoder(choice: EncoderLike, kind: EncoderKind, side: int = 0) -> Encod
     return _OPEN[identity]
 
 
-def open_encoder_of_model(identity: EncoderIdentity) -> Encoder:
+def open_frozen_encoder_of_model(identity: EncoderIdentity) -> FrozenEncoder:
     """Return the encoder that a model file names, whose weights must be the same.
 
     What a file names is never imported unless it is built in or offered by an
@@ -171,11 +177,13 @@ def open_encoder_of_model(identity: EncoderIdentity) -> Encoder:
         )
     kind: EncoderKind = "images" if identity.side else "text"
     return check_encoder_identity(
-        open_encoder(identity.name, kind, identity.side), identity
+        open_frozen_encoder(identity.name, kind, identity.side), identity
     )
 
 
-def check_encoder_identity(encoder: Encoder, identity: EncoderIdentity) -> Encoder:
+def check_encoder_identity(
+    encoder: FrozenEncoder, identity: EncoderIdentity
+) -> FrozenEncoder:
     """Return an encoder if it is the one that made the features of a model."""
     if encoder.identity == identity:
         return encoder
@@ -186,27 +194,29 @@ def check_encoder_identity(encoder: Encoder, identity: EncoderIdentity) -> Encod
     )
 
 
-def _create_encoder_parts(
+def _create_encoder_components(
     choice: EncoderLike, kind: EncoderKind
-) -> tuple[str, EncoderParts]:
+) -> tuple[str, EncoderComponents]:
     """Return the name and the parts of an encoder in any form."""
     if not isinstance(choice, str):
         name = getattr(choice, "__qualname__", type(choice).__qualname__)
-        return name, _create_parts_of_function(choice, kind)
+        return name, _create_components_of_encoder_function(choice, kind)
     prefix, _, network = choice.partition(":")
     if prefix in PREFIXES:
         return choice, FACTORIES.load(prefix)(network)
     made = REGISTRY.load(choice)
     if choice in REGISTRY.list_keys():
         return choice, made()
-    return choice, _create_parts_of_function(
+    return choice, _create_components_of_encoder_function(
         made() if isinstance(made, type) else made, kind
     )
 
 
-def _create_parts_of_function(function: EncoderLike, kind: EncoderKind) -> EncoderParts:
+def _create_components_of_encoder_function(
+    function: EncoderLike, kind: EncoderKind
+) -> EncoderComponents:
     """Return the parts of a user's own module or function."""
-    if isinstance(function, EncoderParts):
+    if isinstance(function, EncoderComponents):
         return function
     if not callable(function):
         raise ValueError(
@@ -214,16 +224,18 @@ def _create_parts_of_function(function: EncoderLike, kind: EncoderKind) -> Encod
             f"Pass the name of an encoder ({', '.join(REGISTRY.list_keys())}), a torch "
             "module or a function."
         )
-    return EncoderParts(function, kind, SIDE if kind == "images" else 0)
+    return EncoderComponents(function, kind, SIDE if kind == "images" else 0)
 
 
-def _freeze_encoder(name: str, parts: EncoderParts, side: int) -> Encoder:
+def _build_frozen_encoder(
+    name: str, parts: EncoderComponents, side: int
+) -> FrozenEncoder:
     """Return an encoder that does not change, after a first batch to count features."""
     import torch
     from torch import nn
 
     function, device = parts.function, "cpu"
-    checksum = parts.checksum or _compute_checksum(name, function)
+    checksum = parts.checksum or _compute_encoder_checksum(name, function)
     if isinstance(function, nn.Module):
         device = "cuda" if torch.cuda.is_available() else "cpu"
         function = copy.deepcopy(function).eval().requires_grad_(False).to(device)
@@ -236,15 +248,17 @@ def _freeze_encoder(name: str, parts: EncoderParts, side: int) -> Encoder:
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise ValueError(
             f"encoder {name}: the encoder failed on {parts.kind} "
-            f"({summarise_error(error)}). Give a function that takes a batch of n "
-            "inputs and returns an array of features of the shape [n, ...]."
+            f"({shorten_error_message(error)}). Give a function that takes a batch of n"
+            " inputs and returns an array of features of the shape [n, ...]."
         ) from None
     if not 0 < features <= MOST_FEATURES:
         raise ValueError(
             f"encoder {name}: the encoder returns {features:,} features for each "
             f"input. Use an encoder that returns 1 to {MOST_FEATURES:,}."
         )
-    return Encoder(EncoderIdentity(name, checksum, features, side), function, device)
+    return FrozenEncoder(
+        EncoderIdentity(name, checksum, features, side), function, device
+    )
 
 
 def _compute_features(
@@ -266,7 +280,7 @@ def _compute_features(
     return plain
 
 
-def _compute_checksum(name: str, function: Callable[[Any], Any]) -> str:
+def _compute_encoder_checksum(name: str, function: Callable[[Any], Any]) -> str:
     """Return the SHA-256 of a module's weights, or else of a function's code."""
     import torch
     from torch import nn

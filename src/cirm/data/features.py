@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cirm.data.encoders import Encoder, EncoderIdentity
-from cirm.data.image_files import read_image
-from cirm.data.image_sets import get_cache_folder
+from cirm.data.encoders import EncoderIdentity, FrozenEncoder
+from cirm.data.image_files import read_image_as_pixels
+from cirm.data.image_sets import get_data_cache_folder
 from cirm.data.sources import hash_file_or_folder
 
 Features = NDArray[np.float32]
@@ -32,18 +32,22 @@ CREATE = "CREATE TABLE IF NOT EXISTS features (digest BLOB PRIMARY KEY, value BL
 INSERT = "INSERT OR REPLACE INTO features VALUES (?, ?)"
 
 
-def encode_image_files(paths: Sequence[Path], encoder: Encoder) -> Features:
+def encode_image_files_as_features(
+    paths: Sequence[Path], encoder: FrozenEncoder
+) -> Features:
     """Return the features [n, features] of image files, computed once for each."""
     side = encoder.identity.side
 
-    def read_images(places: Sequence[int]) -> NDArray[np.uint8]:
-        return np.stack([read_image(paths[place], side, 3) for place in places])
+    def read_images_at_indices(places: Sequence[int]) -> NDArray[np.uint8]:
+        return np.stack(
+            [read_image_as_pixels(paths[place], side, 3) for place in places]
+        )
 
     digests = [bytes.fromhex(hash_file_or_folder(path)) for path in paths]
-    return _read_or_compute_features(encoder, digests, read_images)
+    return _read_or_compute_features(encoder, digests, read_images_at_indices)
 
 
-def encode_texts(texts: Sequence[str], encoder: Encoder) -> Features:
+def encode_texts_as_features(texts: Sequence[str], encoder: FrozenEncoder) -> Features:
     """Return the features [n, features] of texts, computed once for each."""
     digests = [
         hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts
@@ -58,17 +62,19 @@ def get_feature_cache_path(identity: EncoderIdentity) -> Path:
     content = json.dumps(asdict(identity), sort_keys=True)
     digest = hashlib.sha256(content.encode()).hexdigest()[:16]
     name = re.sub(r"[^\w.-]+", "-", identity.name)[:60]
-    return get_cache_folder() / "features" / f"{name}-{digest}.sqlite"
+    return get_data_cache_folder() / "features" / f"{name}-{digest}.sqlite"
 
 
 def _read_or_compute_features(
-    encoder: Encoder, digests: Sequence[bytes], read: Callable[[Sequence[int]], Any]
+    encoder: FrozenEncoder,
+    digests: Sequence[bytes],
+    read: Callable[[Sequence[int]], Any],
 ) -> Features:
     """Return features by digest; `read` gives those at some places that are absent."""
     places = {digest: place for place, digest in enumerate(digests)}
     with _open_feature_cache(encoder.identity) as cache:
         known = dict(
-            _read_cached_features(cache, list(places), encoder.identity.features)
+            _read_features_from_cache(cache, list(places), encoder.identity.features)
         )
         absent = [place for digest, place in places.items() if digest not in known]
         for start in range(0, len(absent), BATCH):
@@ -82,7 +88,7 @@ def _read_or_compute_features(
     return np.stack([known[digest] for digest in digests]) if digests else empty
 
 
-def _read_cached_features(
+def _read_features_from_cache(
     cache: sqlite3.Connection, digests: Sequence[bytes], features: int
 ) -> Iterator[tuple[bytes, Features]]:
     """Yield what the cache has of the digests."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from cirm.data.public import DatasetOrigin
+from cirm.data.public import PublicDatasetOrigin
 from cirm.data.public_tables import PublicTable
 
 GASES = ("ethanol", "ethylene", "ammonia", "acetaldehyde", "acetone", "toluene")
@@ -35,7 +35,7 @@ class GasDrift(PublicTable):
     target = "gas"
     task = "classification"
     columns = SENSORS
-    origin = DatasetOrigin(
+    origin = PublicDatasetOrigin(
         "gas-drift",
         authors="Vergara and others 2012",
         licence="CC BY 4.0, for research",
@@ -62,11 +62,13 @@ class GasDrift(PublicTable):
     @classmethod
     def split_files_into_environments(cls, folder: Path) -> dict[str, pd.DataFrame]:
         """Return the table of each file such as batch1.dat."""
-        return {path.stem: read_sensor_file(path) for path in folder.glob("batch*.dat")}
+        return {
+            path.stem: read_gas_sensor_file(path) for path in folder.glob("batch*.dat")
+        }
 
     @classmethod
-    def _check_table(cls, table: pd.DataFrame, where: str) -> pd.DataFrame:
-        table = super()._check_table(table, where)
+    def _check_columns_of_table(cls, table: pd.DataFrame, where: str) -> pd.DataFrame:
+        table = super()._check_columns_of_table(table, where)
         names = dict(zip((f"gas{n}" for n in range(1, 7)), GASES, strict=True))
         table = table.assign(gas=table["gas"].replace(names))
         if wrong := sorted(set(table["gas"]) - set(GASES)):
@@ -77,7 +79,7 @@ class GasDrift(PublicTable):
         return table
 
 
-def read_sensor_file(path: Path) -> pd.DataFrame:
+def read_gas_sensor_file(path: Path) -> pd.DataFrame:
     """Return a batch of gas-drift: lines such as `1 1:15596.16 2:1.868 ... 128:0.5`.
 
     The later edition of the data set has the concentration after the class, as in

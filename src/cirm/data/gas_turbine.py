@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from cirm.data.public import DatasetOrigin
+from cirm.data.public import PublicDatasetOrigin
 from cirm.data.public_tables import PublicTable, read_csv_table
 
 
@@ -31,7 +31,7 @@ class GasTurbine(PublicTable):
     target = "NOX"
     task = "regression"
     columns = ("AT", "AP", "AH", "AFDP", "GTEP", "TIT", "TAT", "TEY", "CDP")
-    origin = DatasetOrigin(
+    origin = PublicDatasetOrigin(
         "gas-turbine",
         authors="Kaya and others 2019",
         licence="CC BY 4.0",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from cirm.data.public import DatasetOrigin
+from cirm.data.public import PublicDatasetOrigin
 from cirm.data.public_tables import PublicTable
 
 ROWS = (
@@ -42,7 +42,7 @@ class Gusto(PublicTable):
         *("pulse", "sysbp", "ant", "miloc", "height", "weight", "pmi", "htn", "smk"),
         *("pan", "fam", "prevcvd", "prevcabg", "tpa", "tx"),
     )
-    origin = DatasetOrigin(
+    origin = PublicDatasetOrigin(
         "gusto",
         authors="GUSTO investigators 1993",
         licence="GPL (R package predtools)",

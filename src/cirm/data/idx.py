@@ -35,7 +35,7 @@ def decompress_and_check_idx(data: bytes, axes: int, where: str) -> bytearray:
     Labels [n] have one axis, images [n, height, width] three.
     """
     if data[:2] == b"\x1f\x8b":
-        return _decompress_gzip(data, axes, where)
+        return _decompress_gzip_idx(data, axes, where)
     expected = _compute_idx_file_length(data[:16], axes, where)
     if len(data) != expected:
         raise ValueError(
@@ -45,19 +45,19 @@ def decompress_and_check_idx(data: bytes, axes: int, where: str) -> bytearray:
     return bytearray(data)
 
 
-def view_idx_bytes_as_array(content: bytearray) -> NDArray[np.uint8]:
+def convert_idx_bytes_to_array(content: bytearray) -> NDArray[np.uint8]:
     """Return labels [n] or images [n, height, width] of unpacked bytes, not copied."""
     shape = _read_shape_from_header(content)
     return np.frombuffer(content, np.uint8, offset=4 + 4 * len(shape)).reshape(shape)
 
 
-def encode_idx(array: NDArray[np.uint8]) -> bytearray:
+def encode_array_as_idx(array: NDArray[np.uint8]) -> bytearray:
     """Return the bytes of an IDX file of labels [n] or images [n, height, width]."""
     head = struct.pack(f">4B{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
     return bytearray(head + array.tobytes())
 
 
-def read_idx_bytes(path: Path, axes: int) -> bytearray:
+def read_and_check_idx_file(path: Path, axes: int) -> bytearray:
     """Return the checked and decompressed bytes of an IDX file."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: there is no such IDX file. Check the path.")
@@ -77,7 +77,7 @@ def list_idx_file_names(prefix: str) -> tuple[str, ...]:
     return tuple(prefix + part.replace("t10k", "test") for part in IDX_PARTS)
 
 
-def count_idx_axes(part: int) -> int:
+def count_axes_of_idx_file(part: int) -> int:
     """Return the number of axes of one of the four files: images and labels in turn."""
     return 1 if part % 2 else 3
 
@@ -86,15 +86,17 @@ def detect_idx_file_prefix(folder: Path, preferred: str = "") -> str:
     """Return how the names of a folder's four files begin: with LETTERS, or not."""
     other = "" if preferred else LETTERS
     names = list_idx_file_names(preferred)[0], list_idx_file_names(other)[0]
-    if find_idx_file(folder, names[0]) or not find_idx_file(folder, names[1]):
+    if find_plain_or_gzip_idx_file(folder, names[0]) or not find_plain_or_gzip_idx_file(
+        folder, names[1]
+    ):
         return preferred
     return other
 
 
-def list_idx_files(folder: Path) -> tuple[Path, ...]:
+def list_existing_idx_files(folder: Path) -> tuple[Path, ...]:
     """Return those of a folder's four files that exist, in the order of IDX_PARTS."""
     paths = (
-        find_idx_file(folder, name)
+        find_plain_or_gzip_idx_file(folder, name)
         for name in list_idx_file_names(detect_idx_file_prefix(folder))
     )
     return tuple(path for path in paths if path)
@@ -104,17 +106,17 @@ def read_four_idx_files(folder: Path, prefix: str) -> list[bytearray]:
     """Return the unpacked contents of a folder's four files, in the usual order."""
     contents = []
     for part, name in enumerate(list_idx_file_names(prefix)):
-        path = find_idx_file(folder, name)
+        path = find_plain_or_gzip_idx_file(folder, name)
         if path is None:
             raise FileNotFoundError(
                 f"{folder}: there is neither {name} nor {name}.gz. Put all four IDX "
                 "files into the folder."
             )
-        contents.append(read_idx_bytes(path, count_idx_axes(part)))
+        contents.append(read_and_check_idx_file(path, count_axes_of_idx_file(part)))
     return contents
 
 
-def read_idx_folder(folder: Path) -> list[NDArray[np.uint8]]:
+def read_images_of_idx_folder(folder: Path) -> list[NDArray[np.uint8]]:
     """Return images [n, side, side] and labels [n] to train on, then to test on.
 
     Images are upright and labels begin with 0, also those of EMNIST's letters, whose
@@ -122,7 +124,7 @@ def read_idx_folder(folder: Path) -> list[NDArray[np.uint8]]:
     """
     prefix = detect_idx_file_prefix(folder)
     arrays = [
-        view_idx_bytes_as_array(content)
+        convert_idx_bytes_to_array(content)
         for content in read_four_idx_files(folder, prefix)
     ]
     side = arrays[0].shape[1]
@@ -147,7 +149,7 @@ def read_idx_folder(folder: Path) -> list[NDArray[np.uint8]]:
     ]
 
 
-def find_idx_file(folder: Path, name: str) -> Path | None:
+def find_plain_or_gzip_idx_file(folder: Path, name: str) -> Path | None:
     """Return a file, plain or gzip, also if an unpacker wrote .idx for -idx."""
     for ending in ("", ".gz"):
         for spelling in (name, name.replace("-idx", ".idx")):
@@ -185,7 +187,7 @@ def _compute_idx_file_length(head: bytes, axes: int, where: str) -> int:
     return start + math.prod(shape)
 
 
-def _decompress_gzip(data: bytes, axes: int, where: str) -> bytearray:
+def _decompress_gzip_idx(data: bytes, axes: int, where: str) -> bytearray:
     stream = gzip.GzipFile(fileobj=io.BytesIO(data))
     try:
         content = bytearray(stream.read(16))

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from cirm.data.base import summarise_error
+from cirm.data.base import shorten_error_message
 
 # Formats that pillow decodes by itself; for some others it starts programs.
 IMAGE_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
@@ -26,7 +26,7 @@ UNREADABLE = (
 )  # what pillow's decoders raise for damaged files
 
 
-def list_image_files(folder: Path) -> list[Path]:
+def list_image_files_in_folder(folder: Path) -> list[Path]:
     """Return the images at most three levels below a folder, in alphabetical order.
 
     Links are followed. Hidden files and folders are ignored, and so is what archives
@@ -42,7 +42,7 @@ def list_image_files(folder: Path) -> list[Path]:
     return sorted(images)
 
 
-def read_image(path: Path, side: int, channels: int) -> NDArray[np.uint8]:
+def read_image_as_pixels(path: Path, side: int, channels: int) -> NDArray[np.uint8]:
     """Return an image's pixels, [channels, side, side]."""
     where = f"image {str(path)!r}"
     try:
@@ -51,11 +51,11 @@ def read_image(path: Path, side: int, channels: int) -> NDArray[np.uint8]:
             with Image.open(path, formats=IMAGE_FORMATS) as image:
                 size, mode = image.size, image.mode
                 if size[0] * size[1] <= MOST_PIXELS and mode not in ("I", "F"):
-                    return _resize_image(image, side, channels)
+                    return _resize_image_to_square(image, side, channels)
     except UNREADABLE as error:
         raise ValueError(
-            f"{where}: the image cannot be read ({summarise_error(error)}). Replace "
-            "or remove the file."
+            f"{where}: the image cannot be read ({shorten_error_message(error)}). "
+            "Replace or remove the file."
         ) from None
     raise ValueError(
         f"{where}: the image has {size[0]} x {size[1]} pixels in the format {mode} of "
@@ -63,7 +63,9 @@ def read_image(path: Path, side: int, channels: int) -> NDArray[np.uint8]:
     )
 
 
-def _resize_image(image: Image.Image, side: int, channels: int) -> NDArray[np.uint8]:
+def _resize_image_to_square(
+    image: Image.Image, side: int, channels: int
+) -> NDArray[np.uint8]:
     if image.mode.startswith("I;16"):  # pillow would cut off what is above 255
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     image = ImageOps.exif_transpose(image).convert("L" if channels == 1 else "RGB")

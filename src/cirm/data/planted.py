@@ -86,17 +86,19 @@ class PlantedShortcutTable(Dataset):
 
     def __post_init__(self) -> None:
         if self.plant not in ("binary", "numeric"):
-            self._raise_invalid_setting("plant", "Use binary or numeric")
+            self._raise_invalid_setting_error("plant", "Use binary or numeric")
         for name, least in (("environments", 1), ("examples", 2), ("columns", 1)):
             if getattr(self, name) < least:
-                self._raise_invalid_setting(name, f"Use {least} or more")
+                self._raise_invalid_setting_error(name, f"Use {least} or more")
         self._check_number_of_flip_probabilities(self.flips, self.environments)
         for flip in (*self.flips, self.test_flip):
             if not 0 < flip < 1:
                 name = "flips" if flip in self.flips else "test_flip"
-                self._raise_invalid_setting(name, "Use probabilities between 0 and 1")
+                self._raise_invalid_setting_error(
+                    name, "Use probabilities between 0 and 1"
+                )
         if self.path and not self.target:
-            self._raise_invalid_setting(
+            self._raise_invalid_setting_error(
                 "target", "Give the name of the column to predict"
             )
 
@@ -106,7 +108,7 @@ class PlantedShortcutTable(Dataset):
             drawn, task = self._draw_rows_of_files(seeds)
         else:
             drawn, task = self._draw_synthetic_rows(seeds)
-        drawn = _standardise_columns_by_first_place(
+        drawn = _standardise_by_first_environment(
             drawn, has_real_target=not task.classes
         )
         cut = drawn[0].y.median(1, keepdim=True).values
@@ -124,7 +126,11 @@ class PlantedShortcutTable(Dataset):
 
     def list_files(self) -> tuple[Path, ...]:
         """Return the files of the folder."""
-        return list_table_files(Path(self.path).expanduser()) if self.path else ()
+        return (
+            list_table_files_in_folder(Path(self.path).expanduser())
+            if self.path
+            else ()
+        )
 
     def list_flip_probabilities(self) -> tuple[float, ...]:
         """Return the flip of each training place, in order of arrival."""
@@ -136,7 +142,9 @@ class PlantedShortcutTable(Dataset):
         """Draw places and rows of the files."""
         places = [
             place
-            for place in _read_place_files(self.list_files(), self.target, self.task)
+            for place in _read_rows_of_place_files(
+                self.list_files(), self.target, self.task
+            )
             if len(place) >= self.examples
         ]
         if len(places) <= self.environments:
@@ -205,7 +213,7 @@ class PlantedShortcutTable(Dataset):
             slope = 1 - 2 * flip
             return (slope * y + (1 - slope**2) ** 0.5 * noise)[..., None]
         if classes > 2:
-            self._raise_invalid_setting(
+            self._raise_invalid_setting_error(
                 "plant",
                 "A numeric shortcut needs a target with two classes; use binary",
             )
@@ -213,7 +221,7 @@ class PlantedShortcutTable(Dataset):
         return ((2 * y - 1) * distance + noise)[..., None]
 
 
-def parse_table_option(text: str) -> tuple[str, str, tuple[Path, ...]]:
+def parse_folder_target_and_features(text: str) -> tuple[str, str, tuple[Path, ...]]:
     """Return the folder, the target and the files of a table given as FOLDER:TARGET."""
     folder, colon, target = text.rpartition(":")
     if not (colon and folder and target):
@@ -222,10 +230,10 @@ def parse_table_option(text: str) -> tuple[str, str, tuple[Path, ...]]:
             "where FOLDER holds one table file for each place and COLUMN is the "
             "column to predict, such as tables/hospitals:outcome."
         )
-    return folder, target, list_table_files(Path(folder).expanduser())
+    return folder, target, list_table_files_in_folder(Path(folder).expanduser())
 
 
-def list_table_files(folder: Path) -> tuple[Path, ...]:
+def list_table_files_in_folder(folder: Path) -> tuple[Path, ...]:
     """Return the tables in a folder, by name."""
     if not folder.is_dir():
         raise FileNotFoundError(
@@ -236,20 +244,20 @@ def list_table_files(folder: Path) -> tuple[Path, ...]:
     return tuple(sorted(files))
 
 
-def _standardise_columns_by_first_place(
+def _standardise_by_first_environment(
     places: list[Examples], has_real_target: bool
 ) -> list[Examples]:
     """Standardise columns, and real targets, by the first place of each replica."""
     first = places[0]
-    centre, scale = _compute_mean_and_std(first.x)
+    centre, scale = _compute_column_mean_and_std(first.x)
     result = [Examples((p.x - centre) / scale, p.y) for p in places]
     if not has_real_target:
         return result
-    centre, scale = _compute_mean_and_std(first.y)
+    centre, scale = _compute_column_mean_and_std(first.y)
     return [Examples(p.x, (p.y - centre) / scale) for p in result]
 
 
-def _compute_mean_and_std(values: Tensor) -> tuple[Tensor, Tensor]:
+def _compute_column_mean_and_std(values: Tensor) -> tuple[Tensor, Tensor]:
     """Return mean and standard deviation over rows; 1 if a column is constant."""
     scale = values.std(1, keepdim=True)
     is_constant = scale < 1e-6
@@ -257,7 +265,7 @@ def _compute_mean_and_std(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @lru_cache(maxsize=4)
-def _read_place_files(
+def _read_rows_of_place_files(
     files: tuple[Path, ...], target: str, task: TaskName
 ) -> tuple[Environment, ...]:
     """Return the encoded rows of each file."""

@@ -20,7 +20,7 @@ from cirm.randomness import Randomness
 
 
 @dataclass(frozen=True)
-class DatasetOrigin:
+class PublicDatasetOrigin:
     """Where a public data set comes from, and what is in it.
 
     Attributes:
@@ -48,7 +48,7 @@ class DatasetOrigin:
 class PublicDataset(Dataset):
     """A data set that others have published, read from the cache or from a folder."""
 
-    origin: ClassVar[DatasetOrigin]
+    origin: ClassVar[PublicDatasetOrigin]
     held_out: ClassVar[str] = ""  # unless `test` says so; the last one if empty
 
     path: str = ""
@@ -58,7 +58,7 @@ class PublicDataset(Dataset):
 
     def __post_init__(self) -> None:
         if self.examples is not None and self.examples < 2:
-            self._raise_invalid_setting("examples", "Use 2 or more")
+            self._raise_invalid_setting_error("examples", "Use 2 or more")
 
     @classmethod
     @abstractmethod
@@ -92,13 +92,15 @@ class PublicDataset(Dataset):
             )
         return folder
 
-    def split_train_and_unseen_names(
+    def split_names_into_training_and_unseen(
         self, names: Sequence[str]
     ) -> tuple[list[str], tuple[str, ...]]:
         """Return the environments to train on in order of arrival, and unseen ones."""
         unknown = [name for name in self.train if name not in names]
         if unknown:
-            self._raise_invalid_setting("train", f"Use some of {', '.join(names)}")
+            self._raise_invalid_setting_error(
+                "train", f"Use some of {', '.join(names)}"
+            )
         left = [name for name in names if name not in self.train]
         test = self.test or (self.held_out if self.held_out in left else "")
         if not test and not left:
@@ -107,10 +109,14 @@ class PublicDataset(Dataset):
             names if test else left, test, self.origin.name
         )
         if set(held_out) & set(self.train):
-            self._raise_invalid_setting("train", f"Leave out {', '.join(held_out)}")
+            self._raise_invalid_setting_error(
+                "train", f"Leave out {', '.join(held_out)}"
+            )
         return list(self.train) or [n for n in left if n not in held_out], held_out
 
-    def draw_examples(self, problem: Problem, seeds: tuple[int, ...]) -> Problem:
+    def draw_examples_for_each_seed(
+        self, problem: Problem, seeds: tuple[int, ...]
+    ) -> Problem:
         """Return `examples` examples of each training environment for each seed."""
         if self.examples is None:
             return problem
@@ -172,7 +178,9 @@ def import_public_dataset(name: str, folder: Path) -> tuple[Path, dict[str, int]
     return home, rows
 
 
-def describe_dataset_completeness(origin: DatasetOrigin, rows: dict[str, int]) -> str:
+def describe_which_dataset_files_exist(
+    origin: PublicDatasetOrigin, rows: dict[str, int]
+) -> str:
     """Return how many examples there are, and whether these are all."""
     have, all_rows = sum(rows.values()), sum(origin.rows.values())
     text = f"{have:,} examples in {len(rows)} environments"
@@ -184,7 +192,7 @@ def describe_dataset_completeness(origin: DatasetOrigin, rows: dict[str, int]) -
     )
 
 
-def describe_how_to_get_dataset(origin: DatasetOrigin) -> str:
+def describe_how_to_get_dataset(origin: PublicDatasetOrigin) -> str:
     """Return sentences that say how a data set gets into the cache."""
     fetch = f"Run `cirm data fetch {origin.name}`, or get it by hand. "
     return (

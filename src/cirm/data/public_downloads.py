@@ -10,7 +10,7 @@ import numpy as np
 from cirm.data.downloads import CreateProgressBar, download_file, read_files_from_zip
 from cirm.data.image_sets import get_cached_image_folder, open_temporary_cache_folder
 from cirm.data.public import (
-    DatasetOrigin,
+    PublicDatasetOrigin,
     describe_how_to_get_dataset,
     get_public_dataset_class,
     import_public_dataset,
@@ -46,7 +46,9 @@ def download_public_dataset(
 
 
 def _download_original_files(
-    origin: DatasetOrigin, work: Path, create_progress_bar: CreateProgressBar | None
+    origin: PublicDatasetOrigin,
+    work: Path,
+    create_progress_bar: CreateProgressBar | None,
 ) -> None:
     """Write the original files of a data set into a folder."""
     if origin.address == SCIKIT_LEARN:

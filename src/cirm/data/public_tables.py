@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import pandas as pd
 
-from cirm.data.base import summarise_error
+from cirm.data.base import shorten_error_message
 from cirm.data.public import (
     PublicDataset,
     list_names_sizes_and_times_of_files,
@@ -56,7 +56,7 @@ class PublicTable(PublicDataset):
         }
 
     @classmethod
-    def read_tables(cls, folder: Path) -> dict[str, pd.DataFrame]:
+    def read_tables_by_environment(cls, folder: Path) -> dict[str, pd.DataFrame]:
         """Return the checked table of each environment, in order."""
         tables = cls.split_files_into_environments(folder) or {
             path.name.partition(".")[0]: read_csv_table(path)
@@ -69,12 +69,12 @@ class PublicTable(PublicDataset):
                 f"{cls.origin.advice}"
             )
         return {
-            name: cls._check_table(tables[name], f"{folder}, {name}")
+            name: cls._check_columns_of_table(tables[name], f"{folder}, {name}")
             for name in sort_names_by_number(list(tables))
         }
 
     @classmethod
-    def _check_table(cls, table: pd.DataFrame, where: str) -> pd.DataFrame:
+    def _check_columns_of_table(cls, table: pd.DataFrame, where: str) -> pd.DataFrame:
         """Return the columns of the data set, if the table has them all."""
         absent = [n for n in (cls.target, *cls.columns) if n not in table.columns]
         if absent:
@@ -88,7 +88,7 @@ class PublicTable(PublicDataset):
     @classmethod
     def convert_original_files(cls, folder: Path, into: Path) -> dict[str, int]:
         """Check the tables of a folder and write one file for each environment."""
-        tables = cls.read_tables(folder)
+        tables = cls.read_tables_by_environment(folder)
         for name, table in tables.items():
             table.to_csv(into / f"{name}.csv", index=False)
         return {name: len(table) for name, table in tables.items()}
@@ -104,13 +104,15 @@ class PublicTable(PublicDataset):
             list_names_sizes_and_times_of_files(self.list_files()),
             len(seeds),
         )
-        return self.draw_examples(problem, seeds)
+        return self.draw_examples_for_each_seed(problem, seeds)
 
     def list_files(self) -> tuple[Path, ...]:
         """Return the files of the folder; one in the cache may be imported anew."""
         return tuple(sorted(file for file in self.folder.iterdir() if file.is_file()))
 
-    def select_tables(self, tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    def select_large_tables(
+        self, tables: dict[str, pd.DataFrame]
+    ) -> dict[str, pd.DataFrame]:
         """Return the tables that are large enough to be an environment."""
         return tables
 
@@ -123,8 +125,8 @@ def _encode_public_table(
     replicas: int,
 ) -> Problem:
     """Return the encoded rows; read anew when a file of the folder has changed."""
-    tables = dataset.select_tables(dataset.read_tables(folder))
-    train, test = dataset.split_train_and_unseen_names(list(tables))
+    tables = dataset.select_large_tables(dataset.read_tables_by_environment(folder))
+    train, test = dataset.split_names_into_training_and_unseen(list(tables))
     rows = pd.concat({name: tables[name] for name in (*train, *test)})
     names = pd.Series(rows.index.get_level_values(0), rows.index, name=ENVIRONMENT)
     rows = pd.concat([rows, names], axis=1).reset_index(drop=True)
@@ -143,7 +145,7 @@ def read_csv_table(path: Path) -> pd.DataFrame:
         table = pd.read_csv(path, index_col=False)
     except (ValueError, OSError, EOFError) as error:
         raise ValueError(
-            f"{path}: this CSV file cannot be read ({summarise_error(error)}). Use "
-            "the original file of the data set."
+            f"{path}: this CSV file cannot be read ({shorten_error_message(error)}). "
+            "Use the original file of the data set."
         ) from None
     return table.loc[:, ~table.columns.str.startswith("Unnamed:")]

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from cirm.data import idx
-from cirm.data.base import Dataset, check_example_count
+from cirm.data.base import Dataset, check_examples_per_environment
 from cirm.data.downloads import load_images_and_count_classes
 from cirm.data.image_sets import IMAGE_SETS
-from cirm.data.shortcut_images import ShortcutImages
+from cirm.data.shortcut_images import ImagesWithShortcut
 from cirm.environments import Environment, Problem, Task
 from cirm.randomness import Randomness
 
@@ -59,19 +59,21 @@ class Rotated(Dataset):
 
     def __post_init__(self) -> None:
         if not self.angles or len({*self.angles}) < len(self.angles):
-            self._raise_invalid_setting("angles", "Use one or more different angles")
+            self._raise_invalid_setting_error(
+                "angles", "Use one or more different angles"
+            )
         if self.test_angle in self.angles:
-            self._raise_invalid_setting(
+            self._raise_invalid_setting_error(
                 "test_angle", "Use an angle that is not trained"
             )
         if self.examples is not None and self.examples < 1:
-            self._raise_invalid_setting("examples", "Use 1 or more")
+            self._raise_invalid_setting_error("examples", "Use 1 or more")
 
     def draw_problem(self, seeds: tuple[int, ...]) -> Problem:
         """Return environments [replica, n, 1, side, side] for each seed."""
         images, classes = load_images_and_count_classes(self.source)
         train, test = images.train_labels, images.test_labels
-        share = self._count_examples(len(train))
+        share = self._count_examples_per_environment(len(train))
         order = Randomness(tuple(seeds)).at("rotated").permutation(len(train))
         every = torch.arange(len(test)).expand(len(seeds), -1)
         trained = [
@@ -104,11 +106,11 @@ class Rotated(Dataset):
         """Return the IDX files if `source` is a folder."""
         if self.source == "digits" or self.source in IMAGE_SETS:
             return ()
-        return idx.list_idx_files(Path(self.source).expanduser())
+        return idx.list_existing_idx_files(Path(self.source).expanduser())
 
-    def _count_examples(self, available: int) -> int:
+    def _count_examples_per_environment(self, available: int) -> int:
         wanted = self.examples or min(1000, available // len(self.angles))
-        return check_example_count(
+        return check_examples_per_environment(
             "rotated", self.source, len(self.angles), wanted, available
         )
 
@@ -118,7 +120,7 @@ def build_rotated_environment(
 ) -> Environment:
     """Return the images of rows [replica, n], turned by an angle."""
     used, places = rows.unique(return_inverse=True)
-    inputs = ShortcutImages(
+    inputs = ImagesWithShortcut(
         rotate_images(grey[used], angle), places, {}, 1, classes, background=False
     )
     return Environment(

@@ -20,14 +20,19 @@ from torch import Tensor
 
 from cirm.data.encoded_chunks import (
     check_some_row_has_weight,
-    convert_inputs_to_floats,
-    encode_source_chunks,
+    convert_inputs_to_float32,
+    encode_rows_of_source,
     encode_targets,
-    find_missing_numbers,
+    find_missing_numeric_cells,
     read_environment_names,
 )
-from cirm.data.schema import SCHEMA_ROWS, Schema, check_column_roles
-from cirm.data.sources import Progress, Source, ignore_progress_message, report_rows
+from cirm.data.schema import SCHEMA_ROWS, Schema, check_columns_have_one_role
+from cirm.data.sources import (
+    DataSource,
+    Progress,
+    ignore_progress_message,
+    report_progress_of_reading_rows,
+)
 from cirm.data.values import Flags, Numbers
 from cirm.environments import Environment
 from cirm.randomness import Randomness
@@ -39,7 +44,7 @@ CHECKED_ROWS = 1000  # compared at once; nearly always, the first ones differ al
 LAZY_BYTES = 2**26  # of inputs that are not copied into environments
 
 
-class RowStore:
+class InputRowStore:
     """Inputs [n, *shape] that arrive in chunks.
 
     Up to 256 MiB are held in memory, more in a temporary file without a name, which
@@ -64,14 +69,14 @@ class RowStore:
         start, self.count = self.count, self.count + len(inputs)
         if self._file is None and self.count > len(self._held):
             self._file = tempfile.TemporaryFile()  # noqa: SIM115  it lives on
-            self._write_to_file(self._held[:start])
+            self._write_inputs_to_temporary_file(self._held[:start])
             self._held = self._held[:0].copy()  # which releases the rest
         if self._file is not None:
-            self._write_to_file(inputs)
+            self._write_inputs_to_temporary_file(inputs)
             return
         self._held[start : self.count] = inputs
 
-    def _write_to_file(self, inputs: NDArray[Any]) -> None:
+    def _write_inputs_to_temporary_file(self, inputs: NDArray[Any]) -> None:
         """Append inputs to the temporary file, and name its folder in an error."""
         assert self._file is not None
         try:
@@ -106,15 +111,15 @@ class RowStore:
     def take(self, rows: Tensor) -> Tensor:
         """Return inputs [*m, *shape] of the rows [*m], as floats."""
         return torch.from_numpy(
-            convert_inputs_to_floats(self.get_all_inputs()[rows.numpy()])
+            convert_inputs_to_float32(self.get_all_inputs()[rows.numpy()])
         )
 
 
 @dataclass(frozen=True, eq=False)
-class LazyRows:
+class LazyStoredRows:
     """Inputs [replica, m, *shape] of chosen rows [m] of a store, alike for replicas."""
 
-    store: RowStore
+    store: InputRowStore
     rows: Tensor
     replicas: int = 1
 
@@ -137,12 +142,12 @@ class EncodedRows:
     `weights` [n] say how much each row counts; without them, each counts once.
     """
 
-    store: RowStore
+    store: InputRowStore
     targets: Tensor
     rows: dict[str, Tensor]
     notes: tuple[str, ...] = ()
     missing: NDArray[np.uint8] | None = None
-    sources: dict[str, list[Source]] = field(default_factory=dict)
+    sources: dict[str, list[DataSource]] = field(default_factory=dict)
     weights: Tensor | None = None
 
     def take_weights(self, rows: Tensor) -> Tensor | None:
@@ -190,7 +195,7 @@ class EncodedRows:
             weights = weights.expand(replicas, -1)
         return Environment(
             name,
-            LazyRows(self.store, rows, replicas),
+            LazyStoredRows(self.store, rows, replicas),
             targets.expand(replicas, -1),
             schema.task,
             replicated=True,
@@ -199,7 +204,7 @@ class EncodedRows:
 
 
 def read_rows(
-    sources: Sequence[Source],
+    sources: Sequence[DataSource],
     schema: Schema,
     progress: Progress = ignore_progress_message,
     fill: bool = False,
@@ -215,18 +220,18 @@ def read_rows(
     of weight zero is left out. `count` is the number of rows, if it is known.
     """
     all_bytes = all(source.has_bytes for source in sources)
-    store = RowStore(schema.treatment.shape, np.uint8 if all_bytes else np.float32)
+    store = InputRowStore(schema.treatment.shape, np.uint8 if all_bytes else np.float32)
     targets, names, missing, weights = [], [], [], []
     notes: list[str] = []
-    origins: dict[str, list[Source]] = {}
+    origins: dict[str, list[DataSource]] = {}
     report_encoding_progress(progress, sources, 0, count)
     for source in sources:
         wanted = [schema.target.name] if has_targets else []
         column = weight or schema.weight or source.weight if has_targets else ""
         needed = [*wanted, *filter(None, [weight])]
         if has_targets:
-            check_column_roles(schema.target.name, environment, weight)
-        for chunk in encode_source_chunks(
+            check_columns_have_one_role(schema.target.name, environment, weight)
+        for chunk in encode_rows_of_source(
             source, schema, fill, environment, needed, keep_bytes=all_bytes
         ):
             chunk, own_weights = chunk.select_rows_with_weight(column)
@@ -241,7 +246,7 @@ def read_rows(
                 if source not in origins.setdefault(name, []):
                     origins[name].append(source)
             notes.extend(chunk.notes)
-            gaps = find_missing_numbers(chunk.frame, schema)
+            gaps = find_missing_numeric_cells(chunk.frame, schema)
             if gaps is not None:
                 missing.append(np.packbits(gaps, axis=1))
             report_encoding_progress(progress, sources, store.count, count)
@@ -259,7 +264,7 @@ def read_rows(
     )
 
 
-def release_free_memory() -> None:
+def release_free_memory_to_system() -> None:
     """Return memory that is free to the system, where the C library can.
 
     After a large file was read in chunks, this is often 200 MB. From then on, arrays of
@@ -273,7 +278,7 @@ def release_free_memory() -> None:
         library.malloc_trim(0)
 
 
-def check_inputs_vary(rows: EncodedRows, where: str) -> None:
+def check_inputs_are_not_constant(rows: EncodedRows, where: str) -> None:
     """Refuse inputs that are the same in every row."""
     inputs = rows.store.get_all_inputs()
     for start in range(0, len(inputs), CHECKED_ROWS):
@@ -286,12 +291,12 @@ def check_inputs_vary(rows: EncodedRows, where: str) -> None:
 
 
 def report_encoding_progress(
-    progress: Progress, sources: Sequence[Source], done: int, count: int
+    progress: Progress, sources: Sequence[DataSource], done: int, count: int
 ) -> None:
     """Report the fraction of the rows that is encoded, or else their number."""
     if not any(source.encoder for source in sources):
         if count < max(done, 1):
-            return report_rows(progress, "encoding", sources, done)
+            return report_progress_of_reading_rows(progress, "encoding", sources, done)
         return progress("encoding", done / count)
     total = sum(source.count for source in sources)
     progress("computing features", done / total if total > done else 1)
@@ -332,7 +337,7 @@ def group_rows_by_environment(
     return dict(zip(map(str, different), order.split(sizes), strict=True))
 
 
-def split_off_held_out_rows(
+def split_held_out_rows(
     rows: Tensor, fraction: float, source: Randomness
 ) -> tuple[Tensor, Tensor]:
     """Split rows into training and held-out rows; both are all rows if too few."""

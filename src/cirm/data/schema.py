@@ -8,7 +8,7 @@ from typing import Literal
 
 from cirm.data.columns import ColumnEncoding, TableEncoding
 from cirm.data.encoders import EncoderIdentity
-from cirm.data.sources import Source
+from cirm.data.sources import DataSource
 from cirm.tasks import Task
 
 TaskName = Literal["auto", "classification", "regression"]
@@ -57,7 +57,7 @@ class Schema:
     every: str = ""
 
 
-def check_column_roles(target: str, environment: str, weight: str) -> None:
+def check_columns_have_one_role(target: str, environment: str, weight: str) -> None:
     """Refuse a column that has two roles, which is a slip of the pen."""
     roles = {"target": target, "environment": environment, "weight": weight}
     for (role, name), (other, same) in combinations(roles.items(), 2):
@@ -68,7 +68,7 @@ def check_column_roles(target: str, environment: str, weight: str) -> None:
             )
 
 
-def check_source_kind(source: Source, kind: str) -> None:
+def check_source_matches_schema(source: DataSource, kind: str) -> None:
     """Refuse a table where images are needed, and the like."""
     if source.kind != kind:
         raise ValueError(

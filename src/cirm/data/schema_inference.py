@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cirm.data.array_files import convert_array_to_text
-from cirm.data.cell_errors import raise_for_first_bad_value
-from cirm.data.columns import ColumnEncoding, TableEncoding, check_columns_present
+from cirm.data.cell_errors import raise_error_for_first_bad_value
+from cirm.data.columns import ColumnEncoding, TableEncoding, check_table_has_columns
 from cirm.data.encoded_chunks import (
     SYNONYMS,
+    check_no_target_is_missing,
     check_some_row_has_weight,
-    check_targets_present,
     drop_rows_of_zero_weight,
     encode_classes_as_indices,
-    prefetch_items,
+    prefetch_items_in_thread,
     read_environment_names,
 )
 from cirm.data.encoders import EncoderIdentity
@@ -36,19 +36,24 @@ from cirm.data.schema import (
     InputEncoding,
     Schema,
     TaskName,
-    check_column_roles,
-    check_source_kind,
+    check_columns_have_one_role,
+    check_source_matches_schema,
 )
-from cirm.data.sources import Progress, Source, ignore_progress_message, report_rows
+from cirm.data.sources import (
+    DataSource,
+    Progress,
+    ignore_progress_message,
+    report_progress_of_reading_rows,
+)
 from cirm.data.values import (
+    ColumnValueKind,
     Flags,
     Numbers,
-    ValueKind,
     Values,
     convert_values_to_numbers,
     convert_values_to_text,
+    detect_kind_of_column_values,
     detect_number_or_date_format,
-    detect_value_kind,
     is_word_for_missing_value,
 )
 from cirm.randomness import Randomness
@@ -80,7 +85,7 @@ class ReadOptions:
 
 
 @dataclass(frozen=True, eq=False)
-class SchemaDraft:
+class SchemaWithFirstRows:
     """A schema, with the rows and targets [m] of the first environment behind it.
 
     `count` is the number of all rows.
@@ -92,7 +97,7 @@ class SchemaDraft:
     count: int = 0
 
 
-class RowReservoir:
+class RandomRowReservoir:
     """Uniformly drawn rows of one environment, and their positions among all rows."""
 
     def __init__(self, size: int, environment: str = "") -> None:
@@ -101,7 +106,9 @@ class RowReservoir:
         self._keys = np.zeros(0)
         self._draws = Randomness((0,), ("sample",)).start_draws()
 
-    def add_rows(self, frame: pd.DataFrame, names: NDArray[np.object_]) -> Flags:
+    def offer_rows_of_environments(
+        self, frame: pd.DataFrame, names: NDArray[np.object_]
+    ) -> Flags:
         """Offer rows of the named environments [n]; return which are of this one.
 
         If no environment was chosen, it is that of the first row.
@@ -124,11 +131,11 @@ class RowReservoir:
 
 
 def infer_schema(
-    sources: Sequence[Source],
+    sources: Sequence[DataSource],
     options: ReadOptions,
     progress: Progress = ignore_progress_message,
     first: str = "",
-) -> SchemaDraft:
+) -> SchemaWithFirstRows:
     """Infer how to read the data from the environment `first`.
 
     Without it this is the earliest period, or else the environment of row one.
@@ -136,7 +143,7 @@ def infer_schema(
     source = sources[0]
     first = first or min((min(s.periods) for s in sources if s.periods), default="")
     for other in sources:
-        check_source_kind(other, source.kind)
+        check_source_matches_schema(other, source.kind)
     target = options.target or source.target
     if not target:
         raise ValueError(
@@ -146,7 +153,7 @@ def infer_schema(
         )
     column = options.environment or source.environment
     weight = options.weight or source.weight
-    check_column_roles(target, column, weight)
+    check_columns_have_one_role(target, column, weight)
     others = (target, column, weight, *options.ids, *options.ignore)
     other_columns = [name for name in others if name]
     is_table = source.kind == "table"
@@ -154,23 +161,25 @@ def infer_schema(
     text_columns = {*other_columns, *options.categories, *options.texts}
     text_columns -= {target, weight}
     numbers = guess_numeric_columns(source, text_columns, target)
-    reservoir = RowReservoir(SCHEMA_ROWS, first)
-    report_rows(progress, "reading", sources, 0)
+    reservoir = RandomRowReservoir(SCHEMA_ROWS, first)
+    report_progress_of_reading_rows(progress, "reading", sources, 0)
     targets: list[Values] = []
     member: list[Flags] = []
     for other in sources:
-        for frame in prefetch_items(other.iterate_frames(numbers)):
-            check_columns_present(frame, needed, other.where)
+        for frame in prefetch_items_in_thread(other.iterate_frames(numbers)):
+            check_table_has_columns(frame, needed, other.where)
             if is_table:
                 _check_number_of_columns(frame, other.where)
             frame = drop_rows_of_zero_weight(frame, weight)
             if frame.empty:
                 continue
             names = read_environment_names(frame, column, other.name)
-            member.append(reservoir.add_rows(frame, names))
+            member.append(reservoir.offer_rows_of_environments(frame, names))
             # A column on its own would keep all columns of its chunk in memory.
             targets.append(frame[target].copy())
-            report_rows(progress, "reading", sources, reservoir.seen)
+            report_progress_of_reading_rows(
+                progress, "reading", sources, reservoir.seen
+            )
     check_some_row_has_weight(len(targets), weight)
     progress("inferring types of columns", 1)
     if source.kind == "images" and options.task == "auto":  # folders name classes
@@ -191,7 +200,7 @@ def infer_schema(
         options.weight,
     )
     rows = torch.from_numpy(reservoir.rows)
-    return SchemaDraft(schema, reservoir.frame, encoded[rows], reservoir.seen)
+    return SchemaWithFirstRows(schema, reservoir.frame, encoded[rows], reservoir.seen)
 
 
 def _check_number_of_columns(frame: pd.DataFrame, where: str) -> None:
@@ -204,7 +213,7 @@ def _check_number_of_columns(frame: pd.DataFrame, where: str) -> None:
 
 
 def _infer_table_encoding(
-    reservoir: RowReservoir, others: Collection[str], options: ReadOptions
+    reservoir: RandomRowReservoir, others: Collection[str], options: ReadOptions
 ) -> InputEncoding:
     """Return the treatment of a table whose inputs are all but the other columns."""
     inputs = reservoir.frame.drop(columns=list(dict.fromkeys(others)))
@@ -236,21 +245,22 @@ def infer_target_encoding(
     or numerical order; other numbers are standardised by the rows `first` [n] of the
     first environment.
     """
-    check_targets_present(values)
+    check_no_target_is_missing(values)
     name, task = str(values.name), options.task
     if options.classes:
         declared = Task(options.classes)
         column = ColumnEncoding(name, "category", categories=options.classes)
         indices = encode_classes_as_indices(values, column)
         return torch.from_numpy(indices), declared, column
-    parsed, written = _parse_target_values(values, task)
+    parsed, written = _parse_targets_as_numbers(values, task)
     is_numeric = parsed.dtype.kind == "f"
     if is_numeric and (
-        task == "regression" or (task == "auto" and _look_like_quantities(parsed))
+        task == "regression"
+        or (task == "auto" and _do_numbers_look_like_quantities(parsed))
     ):
         column = ColumnEncoding(name, "number", format=written)
         if options.standardise:
-            known = ValueKind("number", written)
+            known = ColumnValueKind("number", written)
             fitted = ColumnEncoding.fit(values[first], known=known)
             column = fitted if fitted.kind == "number" else column
         scaled = column.standardise(parsed, values)
@@ -258,7 +268,7 @@ def infer_target_encoding(
     if written:  # classes keep the names that the file has
         parsed = convert_values_to_text(values).to_numpy(dtype=str)
     elif is_numeric:
-        raise_for_first_bad_value(
+        raise_error_for_first_bad_value(
             values,
             np.mod(parsed, 1) != 0,
             "which is neither a whole number nor text",
@@ -280,7 +290,7 @@ def infer_target_encoding(
 
 
 def guess_numeric_columns(
-    source: Source, others: Collection[str], target: str = ""
+    source: DataSource, others: Collection[str], target: str = ""
 ) -> list[str]:
     """Return the columns that look like numbers in the first rows of a table.
 
@@ -312,7 +322,9 @@ def guess_numeric_columns(
     ]
 
 
-def _parse_target_values(values: Values, task: TaskName) -> tuple[NDArray[Any], str]:
+def _parse_targets_as_numbers(
+    values: Values, task: TaskName
+) -> tuple[NDArray[Any], str]:
     """Return targets as numbers or, if they are classes, also as text.
 
     With numbers comes how they are written, if that is not as usual.
@@ -326,11 +338,11 @@ def _parse_target_values(values: Values, task: TaskName) -> tuple[NDArray[Any], 
             return _convert_boolean_words_to_digits(text), ""
     else:
         remedy = "use --task classification"
-        kind, written = ValueKind(
+        kind, written = ColumnValueKind(
             "number", detect_number_or_date_format(values, "number").format
         )
         if task == "auto":
-            kind, written = detect_value_kind(values, remedy)
+            kind, written = detect_kind_of_column_values(values, remedy)
         if kind == "date":
             raise ValueError(
                 f"column {values.name!r}: the target contains dates, which cannot be "
@@ -340,7 +352,9 @@ def _parse_target_values(values: Values, task: TaskName) -> tuple[NDArray[Any], 
         if kind != "number":
             return _convert_boolean_words_to_digits(text), ""
         numbers = convert_values_to_numbers(values, "number", remedy, written)
-    raise_for_first_bad_value(values, ~np.isfinite(numbers), "which is not finite")
+    raise_error_for_first_bad_value(
+        values, ~np.isfinite(numbers), "which is not a finite number"
+    )
     return numbers, written
 
 
@@ -356,7 +370,7 @@ def _convert_boolean_words_to_digits(text: NDArray[np.str_]) -> NDArray[np.str_]
     return np.where(np.isin(np.char.lower(text), ("1", "true")), "1", "0")
 
 
-def _look_like_quantities(numbers: Numbers) -> bool:
+def _do_numbers_look_like_quantities(numbers: Numbers) -> bool:
     """Whether numbers look like quantities rather than the numbers of classes."""
     is_whole = bool((np.mod(numbers, 1) == 0).all())
     return not is_whole or len(np.unique(numbers)) > MOST_CLASSES

@@ -38,7 +38,7 @@ from cirm.randomness import Randomness
 Noise = Literal["homoskedastic", "heteroskedastic", "target"]
 
 
-class CausalWeights(NamedTuple):
+class StructuralModelWeights(NamedTuple):
     """One replica's weights: four of [half, half], and the mixing [both, both]."""
 
     cause_target: Tensor
@@ -89,19 +89,21 @@ class SCM(Dataset):
 
     def __post_init__(self) -> None:
         if self.dimension < 2 or self.dimension % 2:
-            self._raise_invalid_setting(
+            self._raise_invalid_setting_error(
                 "dimension", "Use an even number: half causes, half effects"
             )
         if self.examples < 1:
-            self._raise_invalid_setting("examples", "Use 1 or more")
+            self._raise_invalid_setting_error("examples", "Use 1 or more")
         if not self.scales or not all(0 < s < math.inf for s in self.scales):
-            self._raise_invalid_setting("scales", "Use one or more positive numbers")
+            self._raise_invalid_setting_error(
+                "scales", "Use one or more positive numbers"
+            )
         if not 0 < self.unseen < math.inf or self.unseen in self.scales:
-            self._raise_invalid_setting(
+            self._raise_invalid_setting_error(
                 "unseen", "Use a positive scale that is not among scales"
             )
         if not all(map(math.isfinite, self.sweep)):
-            self._raise_invalid_setting("sweep", "Use finite numbers")
+            self._raise_invalid_setting_error("sweep", "Use finite numbers")
 
     def draw_problem(self, seeds: tuple[int, ...]) -> Problem:
         """Return environments [replica, n, dimension] and the true coefficients.
@@ -113,18 +115,23 @@ class SCM(Dataset):
             self._draw_causal_weights(Randomness((seed,)).at("scm")) for seed in seeds
         ]
         return Problem(
-            train=tuple(self._draw_environment(seeds, weights, s) for s in self.scales),
-            test=(self._draw_environment(seeds, weights, self.unseen),),
+            train=tuple(
+                self._draw_environment_of_causal_model(seeds, weights, s)
+                for s in self.scales
+            ),
+            test=(self._draw_environment_of_causal_model(seeds, weights, self.unseen),),
             sweep=tuple(
                 (
                     strength,
-                    self._draw_environment(seeds, weights, self.unseen, strength),
+                    self._draw_environment_of_causal_model(
+                        seeds, weights, self.unseen, strength
+                    ),
                 )
                 for strength in self.sweep
             ),
-            truth=torch.stack([self._get_true_coefficients(w) for w in weights]),
+            truth=torch.stack([self._get_true_causal_coefficients(w) for w in weights]),
             fresh=tuple(
-                self._draw_environment(seeds, weights, s, part="fresh")
+                self._draw_environment_of_causal_model(seeds, weights, s, part="fresh")
                 for s in self.scales
             ),
         )
@@ -142,7 +149,7 @@ class SCM(Dataset):
             f"environment has the scale {self.unseen:g}."
         )
 
-    def _draw_causal_weights(self, source: Randomness) -> CausalWeights:
+    def _draw_causal_weights(self, source: Randomness) -> StructuralModelWeights:
         half = self.dimension // 2
         none = torch.zeros(half, half)
 
@@ -156,7 +163,7 @@ class SCM(Dataset):
                 else torch.eye(half)
             )
 
-        return CausalWeights(
+        return StructuralModelWeights(
             cause_target=draw_direct_effect_matrix("cause to target"),
             target_effect=draw_direct_effect_matrix("target to effect"),
             hidden_target=draw_gaussian_matrix("hidden to target")
@@ -172,10 +179,10 @@ class SCM(Dataset):
             else torch.eye(self.dimension),
         )
 
-    def _draw_environment(
+    def _draw_environment_of_causal_model(
         self,
         seeds: tuple[int, ...],
-        weights: list[CausalWeights],
+        weights: list[StructuralModelWeights],
         scale: float,
         strength: float | None = None,
         part: str = "",
@@ -183,7 +190,7 @@ class SCM(Dataset):
         name = f"scale {scale:g}" if strength is None else f"effect {strength:g}"
         # One replica at a time: a batched product may round differently.
         drawn = [
-            self._draw_examples(
+            self._draw_examples_of_causal_model(
                 Randomness((seed,)).at("scm", name, *filter(None, [part])),
                 own,
                 scale,
@@ -194,13 +201,19 @@ class SCM(Dataset):
         inputs, targets = (torch.stack(part) for part in zip(*drawn, strict=True))
         return Environment(name, inputs, targets, Task.regression(), replicated=True)
 
-    def _draw_examples(
-        self, source: Randomness, weights: CausalWeights, scale: float, strength: float
+    def _draw_examples_of_causal_model(
+        self,
+        source: Randomness,
+        weights: StructuralModelWeights,
+        scale: float,
+        strength: float,
     ) -> tuple[Tensor, Tensor]:
         hidden, cause, target, effect = source.normal(
             4, self.examples, self.dimension // 2
         )[0]
-        of_cause, of_target, of_effect = _compute_noise_scales(self.noise, scale)
+        of_cause, of_target, of_effect = _compute_noise_standard_deviations(
+            self.noise, scale
+        )
         hidden, x1 = scale * hidden, of_cause * cause
         y = x1 @ weights.cause_target + hidden @ weights.hidden_target
         y = y + of_target * target
@@ -208,7 +221,7 @@ class SCM(Dataset):
         x2 = x2 + of_effect * effect
         return torch.cat([x1, x2], dim=1) @ weights.mixing, y.sum(dim=1)
 
-    def _get_true_coefficients(self, weights: CausalWeights) -> Tensor:
+    def _get_true_causal_coefficients(self, weights: StructuralModelWeights) -> Tensor:
         half = self.dimension // 2
         effects = torch.zeros(half)
         coefficients = torch.cat([weights.cause_target.sum(dim=1), effects])
@@ -232,7 +245,9 @@ def compute_coefficient_errors(coefficients: Tensor, truth: Tensor) -> Tensor:
     return (groups * squares.unsqueeze(1)).sum(dim=-1) / groups.sum(dim=-1)
 
 
-def _compute_noise_scales(noise: Noise, scale: float) -> tuple[float, float, float]:
+def _compute_noise_standard_deviations(
+    noise: Noise, scale: float
+) -> tuple[float, float, float]:
     """Return the standard deviations of the noise of x1, y and x2."""
     if noise == "homoskedastic":
         return scale, 1.0, scale

@@ -14,7 +14,7 @@ FAINT = 0.15  # of full brightness: much less than a stroke, which has about 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class ShortcutImages:
+class ImagesWithShortcut:
     """Inputs [replica, n, channels, side, side], drawn on request from grey bytes.
 
     Args:
@@ -60,20 +60,20 @@ class ShortcutImages:
         """Return images in colour; without a shortcut, the mean of all colours."""
         if self.channels == 1:
             return grey.clone()
-        palette = make_label_colors(self.classes)
+        palette = make_color_of_each_label(self.classes)
         color = next((cues[n] for n in CHANNELS if n in cues), None)
         tint = palette.mean(0) if color is None else palette[color]
         tint = tint[..., None, None]
         return tint + grey * (1 - tint) if self.background else grey * tint
 
 
-def make_label_colors(classes: int) -> Tensor:
+def make_color_of_each_label(classes: int) -> Tensor:
     """Return a colour for each label: green and red, or hues around the circle.
 
     Example:
-        >>> make_label_colors(2).tolist()
+        >>> make_color_of_each_label(2).tolist()
         [[1.0, 0.0], [0.0, 1.0]]
-        >>> make_label_colors(10).shape
+        >>> make_color_of_each_label(10).shape
         torch.Size([10, 3])
     """
     if classes == 2:

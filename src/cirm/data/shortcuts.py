@@ -31,9 +31,13 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from cirm.data.base import Dataset, check_example_count, list_evenly_spaced_numbers
+from cirm.data.base import (
+    Dataset,
+    check_examples_per_environment,
+    list_evenly_spaced_numbers,
+)
 from cirm.data.downloads import list_source_files, load_images_and_count_classes
-from cirm.data.shortcut_images import CHANNELS, ShortcutImages
+from cirm.data.shortcut_images import CHANNELS, ImagesWithShortcut
 from cirm.environments import Environment, Problem, Task
 from cirm.randomness import Randomness
 
@@ -106,12 +110,12 @@ class Shortcuts(Dataset):
 
     def __post_init__(self) -> None:
         if self.kind not in CUES:
-            self._raise_invalid_setting("kind", f"Use one of {', '.join(CUES)}")
+            self._raise_invalid_setting_error("kind", f"Use one of {', '.join(CUES)}")
         if self.environments < 1:
-            self._raise_invalid_setting("environments", "Use 1 or more")
+            self._raise_invalid_setting_error("environments", "Use 1 or more")
         if self.kind == "new" and self.environments > len(CUES["new"]):
             most = len(CUES["new"])
-            self._raise_invalid_setting(
+            self._raise_invalid_setting_error(
                 "environments",
                 (
                     "With kind=new there is one kind of shortcut for "
@@ -120,7 +124,7 @@ class Shortcuts(Dataset):
                 ),
             )
         if self.examples is not None and self.examples < 1:
-            self._raise_invalid_setting("examples", "Use 1 or more")
+            self._raise_invalid_setting_error("examples", "Use 1 or more")
         self._check_number_of_flip_probabilities(self.flips, self.environments)
         self._check_probabilities("flips", "test_flip", "label_flip", "sweep")
 
@@ -128,15 +132,15 @@ class Shortcuts(Dataset):
         """Return environments [replica, n, channels, side, side] for each seed."""
         images, found = load_images_and_count_classes(self.source)
         train, test = images.train_labels, images.test_labels
-        classes = found if self.has_many_classes else 2
+        classes = found if self.are_source_classes_predicted else 2
         randomness = Randomness(tuple(seeds)).at("shortcuts")
-        share = self._count_examples(len(train))
+        share = self._count_examples_per_environment(len(train))
         order = randomness.at("images").permutation(len(train))
         every = torch.arange(len(test)).expand(len(seeds), -1)
         places = [("test", self.test_flip)]
         places += [(f"sweep-{flip:g}", flip) for flip in self.sweep]
         trained = [
-            self._draw_environment(
+            self._draw_environment_with_shortcut(
                 f"train-{i + 1}",
                 images.train_images,
                 train,
@@ -144,13 +148,13 @@ class Shortcuts(Dataset):
                 flip,
                 classes,
                 randomness.at("train", i),
-                self._list_shortcuts(i),
+                self._list_shortcuts_of_environment(i),
             )
             for i, flip in enumerate(self.list_flip_probabilities())
         ]
         # One address for all: an example flipped at one position stays so later on.
         unseen = [
-            self._draw_environment(
+            self._draw_environment_with_shortcut(
                 name,
                 images.test_images,
                 test,
@@ -158,7 +162,7 @@ class Shortcuts(Dataset):
                 flip,
                 classes,
                 randomness.at("test"),
-                self._list_shortcuts(),
+                self._list_shortcuts_of_environment(),
             )
             for name, flip in places
         ]
@@ -174,11 +178,13 @@ class Shortcuts(Dataset):
         return self.flips or list_evenly_spaced_numbers(0.2, 0.1, self.environments)
 
     @property
-    def has_many_classes(self) -> bool:
+    def are_source_classes_predicted(self) -> bool:
         """Whether the classes of the source are predicted, not their parity."""
         return self.kind.startswith("classes")
 
-    def _list_shortcuts(self, place: int | None = None) -> tuple[str, ...]:
+    def _list_shortcuts_of_environment(
+        self, place: int | None = None
+    ) -> tuple[str, ...]:
         """Return the shortcuts at a training environment, or at the unseen one."""
         cues = CUES[self.kind]
         if not self.shortcut:
@@ -187,7 +193,7 @@ class Shortcuts(Dataset):
             return cues
         return cues[: self.environments] if place is None else (cues[place],)
 
-    def _draw_environment(
+    def _draw_environment_with_shortcut(
         self,
         name: str,
         grey: Tensor,
@@ -204,18 +210,18 @@ class Shortcuts(Dataset):
         )
         is_unseen = not name.startswith("train")
         shown = {
-            cue: self._draw_shortcut_labels(
+            cue: self._draw_labels_shown_by_shortcut(
                 targets, flip, classes, at.at(cue), is_unseen
             )
             for cue in cues
         }
         channels = max([CHANNELS.get(cue, 1) for cue in CUES[self.kind]], default=1)
         background = self.kind == "background"
-        inputs = ShortcutImages(grey, rows, shown, channels, classes, background)
+        inputs = ImagesWithShortcut(grey, rows, shown, channels, classes, background)
         task = Task.classification(classes)
         return Environment(name, inputs, targets, task, replicated=True)
 
-    def _draw_shortcut_labels(
+    def _draw_labels_shown_by_shortcut(
         self, targets: Tensor, flip: float, classes: int, at: Randomness, unseen: bool
     ) -> Tensor:
         """Return the labels that a shortcut shows, [replica, n] bytes."""
@@ -229,10 +235,10 @@ class Shortcuts(Dataset):
             shown = flip_labels_with_probability(targets, flip, classes, at)
         return shown.to(torch.uint8)
 
-    def _count_examples(self, available: int) -> int:
+    def _count_examples_per_environment(self, available: int) -> int:
         most = available // self.environments
         wanted = min(USUAL_EXAMPLES, most) if self.examples is None else self.examples
-        return check_example_count(
+        return check_examples_per_environment(
             "shortcuts", self.source, self.environments, wanted, available
         )
 

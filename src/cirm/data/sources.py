@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cirm.data.encoders import EncoderIdentity
 
 Data = Any
-"""A path, a DataFrame (pandas, polars, pyarrow), a `Source`, or a list of them."""
+"""A path, a DataFrame (pandas, polars, pyarrow), a `DataSource`, or a list of them."""
 
 Progress = Callable[[str, float], None]
 """Is called with what is being done and how far it is: a fraction, or a count."""
@@ -30,7 +30,7 @@ def ignore_progress_message(what: str, part: float) -> None:
     """Do nothing with a progress message."""
 
 
-class RowChunk(NamedTuple):
+class SourceRowChunk(NamedTuple):
     """Some rows: columns and, unless these are the inputs, inputs [n, ...].
 
     Inputs are float32, or bytes (uint8) that stand for numbers from 0 to 1.
@@ -40,8 +40,8 @@ class RowChunk(NamedTuple):
     inputs: NDArray[Any] | None = None
 
 
-def report_rows(
-    progress: Progress, what: str, sources: Sequence[Source], done: int
+def report_progress_of_reading_rows(
+    progress: Progress, what: str, sources: Sequence[DataSource], done: int
 ) -> None:
     """Report the fraction of the rows that is done, or else their number."""
     counts = [source.count for source in sources]
@@ -51,14 +51,14 @@ def report_rows(
         progress(what, done)
 
 
-class FirstTableCells(NamedTuple):
+class TableHeaderAndFirstCells(NamedTuple):
     """The names of the columns of a table, and its first cells [n, columns]."""
 
     names: list[str]
     cells: NDArray[np.object_]
 
 
-class Source(ABC):
+class DataSource(ABC):
     """Rows that are read in chunks.
 
     Attributes:
@@ -90,19 +90,19 @@ class Source(ABC):
     periods: tuple[str, ...] = ()
 
     @abstractmethod
-    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
+    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[SourceRowChunk]:
         """Yield all rows in order; columns in `numbers` may be read as numbers."""
 
     def iterate_frames(self, numbers: Collection[str] = ()) -> Iterator[pd.DataFrame]:
         """Yield the columns of all rows in order, without arrays or images."""
         return (chunk.frame for chunk in self.iterate_chunks(numbers))
 
-    def read_first_cells(self, rows: int, most: int) -> FirstTableCells:
+    def read_first_cells(self, rows: int, most: int) -> TableHeaderAndFirstCells:
         """Return the first rows, up to a number of cells."""
         head = next(self.iterate_frames())
         head = head.iloc[: min(rows, max(1, most // max(1, head.shape[1])))]
         names = [str(name) for name in head.columns]
-        return FirstTableCells(names, head.to_numpy(dtype=object))
+        return TableHeaderAndFirstCells(names, head.to_numpy(dtype=object))
 
     def hash_files(self) -> dict[str, str]:
         """Return the SHA-256 of the file or folder by its name; {} if there is none."""
@@ -111,7 +111,7 @@ class Source(ABC):
         return {self.path.resolve().name: hash_file_or_folder(self.path)}
 
 
-class FrameSource(Source):
+class DataFrameSource(DataSource):
     """A DataFrame, whose columns are called by their names as text."""
 
     def __init__(
@@ -128,17 +128,17 @@ class FrameSource(Source):
         self.name, self.where = name, where
         self.target, self.environment, self.weight = target, environment, weight
 
-    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
+    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[SourceRowChunk]:
         """Yield the rows in chunks as large as those of files."""
         if self.frame.empty:
             raise ValueError(
                 f"{self.where}: the data have no rows. Give at least one row."
             )
         for start in range(0, len(self.frame), CHUNK_ROWS):
-            yield RowChunk(self.frame.iloc[start : start + CHUNK_ROWS])
+            yield SourceRowChunk(self.frame.iloc[start : start + CHUNK_ROWS])
 
 
-class ArraySource(Source):
+class ArraySource(DataSource):
     """Inputs [n, ...] with columns beside them, such as targets."""
 
     kind = "array"
@@ -162,7 +162,7 @@ class ArraySource(Source):
         """Yield the columns beside the inputs."""
         yield self.frame
 
-    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
+    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[SourceRowChunk]:
         """Yield the rows as float32 or, if they are bytes, as bytes."""
         # Chunks of about 16 MB: one row has so many numbers of 4 bytes.
         rows = max(1, 2**22 // max(1, int(np.prod(self.shape))))
@@ -171,10 +171,10 @@ class ArraySource(Source):
             if not self.has_bytes:
                 with np.errstate(over="ignore"):  # infinite numbers are refused later
                     inputs = inputs.astype(np.float32)
-            yield RowChunk(self.frame.iloc[start : start + rows], inputs)
+            yield SourceRowChunk(self.frame.iloc[start : start + rows], inputs)
 
 
-class ImageFolderSource(Source):
+class ImageFolderSource(DataSource):
     """A folder of images: environment/class/image, class/image, or images only."""
 
     kind = "images"
@@ -182,10 +182,14 @@ class ImageFolderSource(Source):
     path: Path
 
     def __init__(self, path: Path, shape: tuple[int, ...]) -> None:
-        from cirm.data.image_files import list_image_files
+        from cirm.data.image_files import list_image_files_in_folder
 
         self.name, self.where = path.resolve().name, f"folder {str(path)!r}"
-        self.path, self.shape, self.images = path, shape, list_image_files(path)
+        self.path, self.shape, self.images = (
+            path,
+            shape,
+            list_image_files_in_folder(path),
+        )
         depths = {len(image.relative_to(path).parts) for image in self.images}
         if len(depths) != 1:
             several = f"images at {len(depths)} different depths"
@@ -203,15 +207,17 @@ class ImageFolderSource(Source):
         """Yield the environments, classes and names of all images, without reading."""
         yield self._build_table_of_image_labels(self.images)
 
-    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
+    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[SourceRowChunk]:
         """Yield the images as bytes, [n, channels, side, side]."""
-        from cirm.data.image_files import read_image
+        from cirm.data.image_files import read_image_as_pixels
 
         channels, side = self.shape[0], self.shape[1]
         for start in range(0, len(self.images), IMAGES_AT_ONCE):
             paths = self.images[start : start + IMAGES_AT_ONCE]
-            pixels = [read_image(path, side, channels) for path in paths]
-            yield RowChunk(self._build_table_of_image_labels(paths), np.stack(pixels))
+            pixels = [read_image_as_pixels(path, side, channels) for path in paths]
+            yield SourceRowChunk(
+                self._build_table_of_image_labels(paths), np.stack(pixels)
+            )
 
     def _build_table_of_image_labels(self, paths: list[Path]) -> pd.DataFrame:
         parts = [path.relative_to(self.path).parts for path in paths]
@@ -225,10 +231,10 @@ def hash_file_or_folder(path: Path) -> str:
     if not path.is_dir():
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    from cirm.data.image_files import list_image_files
+    from cirm.data.image_files import list_image_files_in_folder
 
     digest = hashlib.sha256()
-    for image in list_image_files(path):
+    for image in list_image_files_in_folder(path):
         own = hash_file_or_folder(image)
         digest.update(f"{image.relative_to(path).as_posix()}\0{own}\0".encode())
     return digest.hexdigest()

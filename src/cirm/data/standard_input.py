@@ -13,11 +13,11 @@ from collections.abc import Collection, Iterator
 from typing import IO, Any
 
 from cirm.data.cell_errors import STANDARD_INPUT
-from cirm.data.sources import RowChunk, Source
-from cirm.data.table_files import read_csv_chunks
+from cirm.data.sources import DataSource, SourceRowChunk
+from cirm.data.table_files import read_csv_in_chunks
 
 
-class StandardInput(Source):
+class StandardInputSource(DataSource):
     """A CSV table from standard input.
 
     Data are read several times, so the input is copied to a temporary file without a
@@ -31,29 +31,32 @@ class StandardInput(Source):
         self._file: IO[bytes] | None = None
         self._lock = threading.Lock()
 
-    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
+    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[SourceRowChunk]:
         """Yield the rows, each labelled by its number."""
-        return map(RowChunk, read_csv_chunks(self._open_reader, self.where, numbers))
+        return map(
+            SourceRowChunk,
+            read_csv_in_chunks(self._open_independent_reader, self.where, numbers),
+        )
 
     def hash_files(self) -> dict[str, str]:
         """Return the SHA-256 of the input."""
         digest = hashlib.sha256()
-        with self._open_reader() as view:
+        with self._open_independent_reader() as view:
             while part := view.read(2**20):
                 digest.update(part)
         return {self.name: digest.hexdigest()}
 
-    def _open_reader(self) -> io.BufferedReader:
+    def _open_independent_reader(self) -> io.BufferedReader:
         """Return a reader that starts at the beginning, independent of others."""
         with self._lock:
             if self._file is None:
                 self._file = tempfile.TemporaryFile()  # noqa: SIM115  it lives on
                 weakref.finalize(self, self._file.close)
                 shutil.copyfileobj(self._stream, self._file)
-        return io.BufferedReader(_FileView(self._file, self._lock))
+        return io.BufferedReader(_SharedFileReader(self._file, self._lock))
 
 
-class _FileView(io.RawIOBase):
+class _SharedFileReader(io.RawIOBase):
     """A position of its own in a file that others read as well."""
 
     def __init__(self, file: IO[bytes], lock: threading.Lock) -> None:

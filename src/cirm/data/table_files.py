@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cirm.data.base import summarise_error
+from cirm.data.base import shorten_error_message
 from cirm.data.sources import (
     CHUNK_ROWS,
-    FirstTableCells,
-    RowChunk,
-    Source,
+    DataSource,
+    SourceRowChunk,
+    TableHeaderAndFirstCells,
 )
 from cirm.data.values import MISSING
 
@@ -37,7 +37,7 @@ WIDE = 500  # columns; of so many blocks, choosing columns would take long
 NA_VALUES = sorted({*MISSING, *map(str.upper, MISSING), "NaN", "NaT", "Null", "Na"})
 
 
-class TableFile(Source):
+class TableFileSource(DataSource):
     """A CSV, TSV or Parquet file."""
 
     path: Path
@@ -52,7 +52,7 @@ class TableFile(Source):
         """About how many rows the file has; 0 if that cannot be told."""
         return estimate_row_count(self.path)
 
-    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
+    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[SourceRowChunk]:
         """Yield the rows, each labelled by file and row.
 
         A small table is kept for the next pass, as `fit` makes two: to parse thousands
@@ -60,22 +60,22 @@ class TableFile(Source):
         """
         wanted = frozenset(numbers)
         if self._small and self._small[0] == wanted:
-            yield RowChunk(self._small[1])
+            yield SourceRowChunk(self._small[1])
             return
         chunks = 0
-        for frame in read_table_chunks(self.path, numbers):
+        for frame in read_table_file_in_chunks(self.path, numbers):
             chunks += 1
-            yield RowChunk(frame)
+            yield SourceRowChunk(frame)
         if chunks == 1 and frame.size <= SMALL_CELLS:
             self._small = wanted, frame
 
-    def read_first_cells(self, rows: int, most: int) -> FirstTableCells:
+    def read_first_cells(self, rows: int, most: int) -> TableHeaderAndFirstCells:
         """Return the first rows, up to a number of cells."""
         first = _read_first_cells_of_file(self.path, rows, most)
         return super().read_first_cells(rows, most) if first is None else first
 
 
-def read_table_chunks(
+def read_table_file_in_chunks(
     path: Path, numbers: Collection[str] = (), rows: int = 0
 ) -> Iterator[pd.DataFrame]:
     """Yield a file's rows in chunks, labelled by the file and the row from 1.
@@ -87,9 +87,9 @@ def read_table_chunks(
     suffix, where = path.suffix.lower(), f"file {str(path)!r}"
     rows = rows or CHUNK_ROWS
     if suffix in PARQUET:
-        chunks = _read_parquet_chunks(path, where, rows)
+        chunks = _read_parquet_file_in_chunks(path, where, rows)
     elif suffix in TEXT_SEPARATORS:
-        chunks = _read_text_chunks(
+        chunks = _read_text_file_in_chunks(
             lambda: path, TEXT_SEPARATORS[suffix], where, numbers, rows
         )
     else:
@@ -110,11 +110,11 @@ def estimate_row_count(path: Path) -> int:
     return round(path.stat().st_size * lines / len(head)) if lines else 0
 
 
-def read_csv_chunks(
+def read_csv_in_chunks(
     open_file: Callable[[], Any], where: str, numbers: Collection[str] = ()
 ) -> Iterator[pd.DataFrame]:
     """Yield rows of CSV from a function that opens it anew, like a file's rows."""
-    chunks = _read_text_chunks(open_file, ",", where, numbers, CHUNK_ROWS)
+    chunks = _read_text_file_in_chunks(open_file, ",", where, numbers, CHUNK_ROWS)
     return _add_row_labels_to_chunks(chunks, where, where)
 
 
@@ -127,7 +127,9 @@ def _add_row_labels_to_chunks(
         if not frame.empty:
             if len(frame.columns) > WIDE:
                 frame = frame.copy()  # in one block, of which columns are soon chosen
-            yield frame.set_axis(label_rows_by_file(path, len(frame), count), axis=0)
+            yield frame.set_axis(
+                label_rows_by_file_and_number(path, len(frame), count), axis=0
+            )
             count += len(frame)
     if not count:
         raise ValueError(
@@ -135,14 +137,16 @@ def _add_row_labels_to_chunks(
         )
 
 
-def label_rows_by_file(path: Path | str, count: int, start: int = 0) -> pd.MultiIndex:
+def label_rows_by_file_and_number(
+    path: Path | str, count: int, start: int = 0
+) -> pd.MultiIndex:
     """Return an index of file and row, by which messages name a row."""
     places: Any = [np.zeros(count, np.int8), np.arange(count)]
     levels: Any = [[str(path)], range(start + 1, start + count + 1)]
     return pd.MultiIndex(levels, places, names=["file", "row"])
 
 
-def _read_text_chunks(
+def _read_text_file_in_chunks(
     open_file: Callable[[], Any],
     separator: str,
     where: str,
@@ -150,8 +154,8 @@ def _read_text_chunks(
     rows: int,
 ) -> Iterator[pd.DataFrame]:
     options: Any = {"sep": separator, "encoding": "utf-8-sig", "skipinitialspace": True}
-    with _explain_read_errors(where):
-        names = _read_column_names(open_file(), options)
+    with _explain_errors_of_reading_text_file(where):
+        names = _read_column_names_from_header(open_file(), options)
     if len(names) == 1 and any(sign in names[0] for sign in ",;\t|"):
         raise ValueError(
             f"{where}: the header {names[0]!r} would be a single column. Separate the "
@@ -161,23 +165,25 @@ def _read_text_chunks(
     numeric = [position for position, name in enumerate(names) if name in wanted]
     count = 0
     try:
-        for frame in _parse_text_chunks(
+        for frame in _parse_numbers_in_text_chunks(
             open_file(), where, len(names), numeric, rows, options
         ):
-            yield _set_column_names(frame, names, where, count)
+            yield _set_column_names_of_chunk(frame, names, where, count)
             count += len(frame)
         return
-    except NotNumericError:
+    except NotNumericColumnError:
         skip = count
-    for frame in _parse_text_chunks(open_file(), where, len(names), [], rows, options):
+    for frame in _parse_numbers_in_text_chunks(
+        open_file(), where, len(names), [], rows, options
+    ):
         rest = frame.iloc[skip:]
         skip = max(0, skip - len(frame))
         if len(rest):
-            yield _set_column_names(rest, names, where, count)
+            yield _set_column_names_of_chunk(rest, names, where, count)
             count += len(rest)
 
 
-def _read_column_names(file: Any, options: dict[str, Any]) -> list[str]:  # noqa: ANN401
+def _read_column_names_from_header(file: Any, options: dict[str, Any]) -> list[str]:  # noqa: ANN401
     """Return the names in the header of a path or an open file."""
     if isinstance(file, Path):
         status = file.stat()
@@ -198,12 +204,12 @@ def _read_column_names_of_file(
 ) -> tuple[str, ...]:
     """Return the names in a header; thousands take half a second, for every pass."""
     with path.open("rb") as file:
-        return tuple(_read_column_names(file, options))
+        return tuple(_read_column_names_from_header(file, options))
 
 
 def _read_first_cells_of_file(
     path: Path, rows: int, most: int
-) -> FirstTableCells | None:
+) -> TableHeaderAndFirstCells | None:
     """Return the first rows of a text file, up to a number of cells.
 
     None if it is no text file, or if it is not so regular that Python's own reader,
@@ -223,14 +229,14 @@ def _read_first_cells_of_file(
     if not lines or {len(line) for line in lines} != {len(names)}:
         return None
     cells = np.array(lines, dtype=object).reshape(len(lines), len(names))
-    return FirstTableCells([name.strip() for name in names], cells)
+    return TableHeaderAndFirstCells([name.strip() for name in names], cells)
 
 
-class NotNumericError(Exception):
+class NotNumericColumnError(Exception):
     """A column that was to be read as numbers holds something else."""
 
 
-def _parse_text_chunks(
+def _parse_numbers_in_text_chunks(
     file: Any,  # noqa: ANN401  a path or an open file
     where: str,
     width: int,
@@ -241,7 +247,7 @@ def _parse_text_chunks(
     """Yield chunks of text in which the columns at `numeric` are numbers."""
     missing: Any = dict.fromkeys(numeric, NA_VALUES)
     dtypes: Any = dict.fromkeys(range(width), str) | dict.fromkeys(numeric, float)
-    with _explain_read_errors(where), warnings.catch_warnings():
+    with _explain_errors_of_reading_text_file(where), warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
         with pd.read_csv(
             file,
@@ -262,7 +268,7 @@ def _parse_text_chunks(
                     raise
                 except ValueError:
                     if numeric:
-                        raise NotNumericError from None
+                        raise NotNumericColumnError from None
                     raise
                 if frame is None:
                     return
@@ -270,7 +276,7 @@ def _parse_text_chunks(
 
 
 @contextmanager
-def _explain_read_errors(where: str) -> Iterator[None]:
+def _explain_errors_of_reading_text_file(where: str) -> Iterator[None]:
     """Say in one sentence why a text file cannot be read."""
     try:
         yield
@@ -291,7 +297,7 @@ def _explain_read_errors(where: str) -> Iterator[None]:
             "every column in the header."
         ) from None
     except (ValueError, OverflowError) as error:
-        reason = summarise_error(error).rpartition("C error: ")[2]
+        reason = shorten_error_message(error).rpartition("C error: ")[2]
         raise ValueError(
             f"{where}: a row does not match the header ({reason}). Correct the file: "
             "every row must have as many cells as the header has names, and every "
@@ -299,7 +305,7 @@ def _explain_read_errors(where: str) -> Iterator[None]:
         ) from None
 
 
-def _set_column_names(
+def _set_column_names_of_chunk(
     frame: pd.DataFrame, names: list[str], where: str, start: int
 ) -> pd.DataFrame:
     """Set the columns' names; nameless row numbers, as of pandas and R, are dropped."""
@@ -315,7 +321,9 @@ def _set_column_names(
     return frame.iloc[:, 1:]
 
 
-def _read_parquet_chunks(path: Path, where: str, rows: int) -> Iterator[pd.DataFrame]:
+def _read_parquet_file_in_chunks(
+    path: Path, where: str, rows: int
+) -> Iterator[pd.DataFrame]:
     try:
         from pyarrow import ArrowException
         from pyarrow.parquet import ParquetFile
@@ -332,6 +340,6 @@ def _read_parquet_chunks(path: Path, where: str, rows: int) -> Iterator[pd.DataF
     except (ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"{where}: this is not a readable Parquet file "
-            f"({summarise_error(error)}). Save the table again, for example with "
+            f"({shorten_error_message(error)}). Save the table again, for example with "
             "DataFrame.to_parquet of pandas."
         ) from None

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cirm.data.encoders import EncoderIdentity, open_encoder_of_model
+from cirm.data.encoders import EncoderIdentity, open_frozen_encoder_of_model
 
 HASHED_FEATURES = 256  # of a text without an encoder; collisions cost little below 1000
 FEWEST_WORDS = 5  # in the median text; names, addresses and codes have fewer
 
 
-def encode_text_values(
+def encode_texts_by_hashing_words(
     texts: Sequence[str], encoder: EncoderIdentity | None
 ) -> NDArray[np.float32]:
     """Return features [n, features] of texts, of mean square 1; 0 if a text is empty.
@@ -33,22 +33,26 @@ def encode_text_values(
         return features
     if encoder is None:
         # Rows of length 1 would be small beside standardised columns.
-        hashed = _create_vectorizer().transform(given).toarray() * width**0.5
+        hashed = (
+            _create_word_hashing_vectorizer().transform(given).toarray() * width**0.5
+        )
         features[places] = hashed
     else:
-        from cirm.data.features import encode_texts
+        from cirm.data.features import encode_texts_as_features
 
-        features[places] = encode_texts(given, open_encoder_of_model(encoder))
+        features[places] = encode_texts_as_features(
+            given, open_frozen_encoder_of_model(encoder)
+        )
     return features
 
 
-def look_like_sentences(texts: Sequence[str]) -> bool:
+def do_texts_look_like_sentences(texts: Sequence[str]) -> bool:
     """Whether half of the texts have five words or more."""
     return float(np.median([len(text.split()) for text in texts])) >= FEWEST_WORDS
 
 
 @cache
-def _create_vectorizer() -> Any:  # noqa: ANN401  of scikit-learn
+def _create_word_hashing_vectorizer() -> Any:  # noqa: ANN401  of scikit-learn
     from sklearn.feature_extraction.text import HashingVectorizer
 
     return HashingVectorizer(

@@ -13,25 +13,28 @@ import pandas as pd
 
 from cirm.data.base import Dataset
 from cirm.data.encoded_chunks import read_environment_names
-from cirm.data.encoders import open_encoder
-from cirm.data.image_files import list_image_files
+from cirm.data.encoders import open_frozen_encoder
+from cirm.data.image_files import list_image_files_in_folder
 from cirm.data.open_sources import (
-    compute_source_features,
+    compute_encoder_features_of_sources,
     list_encoder_checksums,
-    open_image_folder,
+    open_image_folder_source,
     open_npz_source,
 )
-from cirm.data.periods import divide_sources_into_periods, list_periods
+from cirm.data.periods import (
+    divide_sources_into_time_periods,
+    list_time_periods_of_sources,
+)
 from cirm.data.rows import read_rows
 from cirm.data.schema import Schema, TaskName
 from cirm.data.schema_inference import MOST_CLASSES, ReadOptions, infer_schema
-from cirm.data.sources import FrameSource, ImageFolderSource, Progress, Source
-from cirm.data.table_files import TableFile
+from cirm.data.sources import DataFrameSource, DataSource, ImageFolderSource, Progress
+from cirm.data.table_files import TableFileSource
 from cirm.environments import Problem, Task
 
 
 @dataclass(frozen=True)
-class PreparedData:
+class PreparedEnvironments:
     """The environments of a user's data, and how they were encoded."""
 
     problem: Problem
@@ -95,7 +98,7 @@ class Table(Dataset):
 
     def list_files(self) -> tuple[Path, ...]:
         """Return the files that `path` names."""
-        return split_path_list(self.path)
+        return split_comma_separated_paths(self.path)
 
     def list_setting_checksums(self) -> dict[str, str]:
         """Return the checksum of the encoder's weights."""
@@ -123,23 +126,23 @@ class Table(Dataset):
 
     def prepare_data(
         self, frame: pd.DataFrame | None = None, replicas: int = 1
-    ) -> PreparedData:
+    ) -> PreparedEnvironments:
         """Return the encoded files or, in their place, an encoded DataFrame."""
         if not self.target:
             raise ValueError(
                 "table: the column to predict is not given. Name it with the setting "
                 "target, such as target=outcome."
             )
-        sources: list[Source] = []
+        sources: list[DataSource] = []
         if frame is not None:
-            sources.append(FrameSource(frame))
+            sources.append(DataFrameSource(frame))
         else:
             paths = list_existing_files(self.path, "table")
             stems = [path.stem for path in paths]
             unique = len(set(stems)) == len(stems)
-            sources += [TableFile(p, p.stem if unique else str(p)) for p in paths]
+            sources += [TableFileSource(p, p.stem if unique else str(p)) for p in paths]
             _check_columns_of_files_match(sources)
-        sources = divide_sources_into_periods(
+        sources = divide_sources_into_time_periods(
             sources, self.environment, self.time, self.every
         )
         options = ReadOptions(
@@ -149,11 +152,13 @@ class Table(Dataset):
             categories=self.categories,
             ignore=self.ignore,
             standardise=self.standardise,
-            encoder=open_encoder(self.encoder, "text").identity
+            encoder=open_frozen_encoder(self.encoder, "text").identity
             if self.encoder
             else None,
         )
-        return prepare_environments(sources, options, self.test, "table", replicas)
+        return prepare_environments_of_sources(
+            sources, options, self.test, "table", replicas
+        )
 
 
 @dataclass(frozen=True)
@@ -201,13 +206,13 @@ class Arrays(Dataset):
             for path in list_existing_files(self.path, "arrays")
         ]
         options = ReadOptions(task=self.task, standardise=False)
-        return prepare_environments(
+        return prepare_environments_of_sources(
             sources, options, self.test, "arrays", len(seeds)
         ).problem
 
     def list_files(self) -> tuple[Path, ...]:
         """Return the files that `path` names."""
-        return split_path_list(self.path)
+        return split_comma_separated_paths(self.path)
 
     def describe(self) -> str:
         """Return the task, and the environments with their sizes."""
@@ -268,13 +273,13 @@ class ImageFolder(Dataset):
         source, table = self._open_folder()
         classes = tuple(sorted(set(table["class"])))
         options = ReadOptions(classes=classes)
-        return prepare_environments(
+        return prepare_environments_of_sources(
             [source], options, self.test, "images", len(seeds)
         ).problem
 
     def list_files(self) -> tuple[Path, ...]:
         """Return the images below `path`."""
-        return tuple(list_image_files(Path(self.path))) if self.path else ()
+        return tuple(list_image_files_in_folder(Path(self.path))) if self.path else ()
 
     def list_setting_checksums(self) -> dict[str, str]:
         """Return the checksum of the encoder's weights."""
@@ -283,7 +288,7 @@ class ImageFolder(Dataset):
     def compute_features(self, progress: Progress) -> None:
         """Compute the features of all images, if there is an encoder."""
         if self.encoder:
-            compute_source_features([self._open_folder()[0]], progress)
+            compute_encoder_features_of_sources([self._open_folder()[0]], progress)
 
     def describe(self) -> str:
         """Return the classes, and the environments with their numbers of images."""
@@ -305,7 +310,9 @@ class ImageFolder(Dataset):
             raise ValueError(
                 f"images: {self.path!r} is a file. Set path to a folder of images."
             )
-        source = open_image_folder(folder, self.channels, self.side, self.encoder)
+        source = open_image_folder_source(
+            folder, self.channels, self.side, self.encoder
+        )
         if source.depth != 3:
             raise ValueError(
                 f"{source.where}: the images in this folder are not sorted by "
@@ -328,9 +335,13 @@ class ImageFolder(Dataset):
         return source, table
 
 
-def prepare_environments(
-    sources: Sequence[Source], options: ReadOptions, test: str, key: str, replicas: int
-) -> PreparedData:
+def prepare_environments_of_sources(
+    sources: Sequence[DataSource],
+    options: ReadOptions,
+    test: str,
+    key: str,
+    replicas: int,
+) -> PreparedEnvironments:
     """Return the environments of the sources; those of `test` are held out.
 
     The first training environment decides how columns are encoded.
@@ -338,7 +349,7 @@ def prepare_environments(
     first = ""
     if test not in ("", "none"):  # else the first environment is never held out
         column = options.environment or sources[0].environment
-        names = list_periods(sources) or list(
+        names = list_time_periods_of_sources(sources) or list(
             dict.fromkeys(
                 name
                 for source in sources
@@ -359,7 +370,7 @@ def prepare_environments(
         train=tuple(e for e in environments if e.name not in held_out),
         test=tuple(e for e in environments if e.name in held_out),
     )
-    return PreparedData(problem, schema)
+    return PreparedEnvironments(problem, schema)
 
 
 def choose_test_environments(
@@ -419,7 +430,7 @@ def describe_environment_sizes(
     return "\n".join(lines)
 
 
-def split_path_list(path: str) -> tuple[Path, ...]:
+def split_comma_separated_paths(path: str) -> tuple[Path, ...]:
     """Return the paths of a setting: one, or several separated by commas."""
     parts = [path] if os.path.isfile(path) else path.split(",")
     return tuple(Path(part.strip()) for part in parts if part.strip())
@@ -427,7 +438,7 @@ def split_path_list(path: str) -> tuple[Path, ...]:
 
 def list_existing_files(path: str, key: str) -> tuple[Path, ...]:
     """Return the files that a setting names, after a check that they exist."""
-    paths = split_path_list(path)
+    paths = split_comma_separated_paths(path)
     if not paths:
         raise ValueError(
             f"{key}: no file is given. Set path to one or more files, such as "
@@ -443,7 +454,7 @@ def list_existing_files(path: str, key: str) -> tuple[Path, ...]:
     return paths
 
 
-def _check_columns_of_files_match(sources: Sequence[Source]) -> None:
+def _check_columns_of_files_match(sources: Sequence[DataSource]) -> None:
     """Refuse a file whose columns are not those of the first."""
     first: list[str] = []
     for source in sources if len(sources) > 1 else ():

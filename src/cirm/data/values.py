@@ -13,10 +13,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
-from cirm.data.cell_errors import raise_for_first_bad_value
+from cirm.data.cell_errors import raise_error_for_first_bad_value
 from cirm.data.date_formats import DATE_FORMATS, detect_date_format, parse_dates
 from cirm.data.number_formats import (
-    FormatGuess,
+    NumberFormatGuess,
     describe_number_format,
     detect_number_format,
     is_number_format,
@@ -36,7 +36,7 @@ NUMERIC = {"number": "a number", "boolean": "true or false", "date": "an ISO 860
 DAY, EPOCH = pd.Timedelta(days=1), pd.Timestamp("1970-01-01", tz="UTC")
 
 
-class ValueKind(NamedTuple):
+class ColumnValueKind(NamedTuple):
     """What the values of a column are, and how numbers or dates are written."""
 
     kind: Kind
@@ -71,7 +71,7 @@ def convert_values_to_text(values: Values) -> Values:
     return text.str.replace(r"^(-?\d+)\.0+$", r"\1", regex=True)
 
 
-def detect_value_kind(present: Values, remedy: str = "") -> ValueKind:
+def detect_kind_of_column_values(present: Values, remedy: str = "") -> ColumnValueKind:
     """Return what values are, none of them missing, and how they are written.
 
     A column that is mostly numbers or dates and has other text in it is refused, and so
@@ -79,11 +79,11 @@ def detect_value_kind(present: Values, remedy: str = "") -> ValueKind:
     can do.
     """
     if isinstance(present.dtype, pd.CategoricalDtype):
-        return ValueKind("category")
+        return ColumnValueKind("category")
     if types.is_bool_dtype(present):
-        return ValueKind("boolean")
+        return ColumnValueKind("boolean")
     if present.dtype == object:
-        raise_for_first_bad_value(
+        raise_error_for_first_bad_value(
             present,
             np.array([not types.is_scalar(value) for value in present], bool),
             "which is not a number, text, date or boolean",
@@ -95,29 +95,29 @@ def detect_value_kind(present: Values, remedy: str = "") -> ValueKind:
     for kind in kinds:
         bad = np.isnan(_parse_values_as_numbers(present, kind))
         if not bad.any():
-            return ValueKind(kind)
+            return ColumnValueKind(kind)
         guess = detect_number_or_date_format(present, kind)
         if guess.format:
-            return ValueKind(kind, guess.format)
+            return ColumnValueKind(kind, guess.format)
         if kind != "boolean" and bad.mean() < 0.5:
             problem = f"which is not {NUMERIC[kind]}, unlike most of the column"
-            raise_for_first_bad_value(present, bad, problem, advice)
+            raise_error_for_first_bad_value(present, bad, problem, advice)
         if guess.problem:
-            raise_for_first_bad_value(present, guess.bad, guess.problem, advice)
-    return ValueKind("category")
+            raise_error_for_first_bad_value(present, guess.bad, guess.problem, advice)
+    return ColumnValueKind("category")
 
 
-def detect_number_or_date_format(present: Values, kind: Kind) -> FormatGuess:
+def detect_number_or_date_format(present: Values, kind: Kind) -> NumberFormatGuess:
     """Return how numbers or dates are written, if they are text."""
     detect = {"number": detect_number_format, "date": detect_date_format}.get(kind)
     if detect is None or _has_numeric_dtype(present):
-        return FormatGuess()
+        return NumberFormatGuess()
     if types.is_datetime64_any_dtype(present):
-        return FormatGuess()
+        return NumberFormatGuess()
     return detect(present.astype(str).to_numpy(dtype=object))
 
 
-def is_format_of_value_kind(kind: Kind, written: str) -> bool:
+def is_valid_format_of_value_kind(kind: Kind, written: str) -> bool:
     """Return whether values of a kind may be written in a format."""
     if not written:
         return True
@@ -126,7 +126,7 @@ def is_format_of_value_kind(kind: Kind, written: str) -> bool:
     return kind == "number" and is_number_format(written)
 
 
-def describe_value_kind(kind: Kind, written: str = "") -> str:
+def describe_kind_of_column_values(kind: Kind, written: str = "") -> str:
     """Return what values are, with how they are written."""
     if not written:
         return NUMERIC[kind]
@@ -146,10 +146,10 @@ def convert_values_to_numbers(
     gaps = np.isnan(numbers)
     if gaps.any():  # few: to look at every value would take long
         unclear = values[gaps]
-        raise_for_first_bad_value(
+        raise_error_for_first_bad_value(
             unclear,
             ~find_missing_values(unclear),
-            f"which is not {describe_value_kind(kind, written)}",
+            f"which is not {describe_kind_of_column_values(kind, written)}",
             f"Correct it, or {remedy}.",
         )
     return numbers

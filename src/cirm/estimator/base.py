@@ -21,16 +21,16 @@ from cirm.data.batches import (
     ENVIRONMENT,
     TARGET,
     WEIGHT,
-    BatchSource,
+    BatchIteratorSource,
     convert_to_array_or_table,
 )
 from cirm.data.encoded_chunks import encode_inputs_of_chunk
-from cirm.data.open_sources import convert_to_pandas, is_table
+from cirm.data.open_sources import convert_table_to_pandas, is_dataframe_like
 from cirm.data.sources import (
     ArraySource,
-    FrameSource,
-    RowChunk,
-    Source,
+    DataFrameSource,
+    DataSource,
+    SourceRowChunk,
     make_names_for_array_columns,
 )
 from cirm.estimator.cross_validation import warn_of_unused_groups
@@ -39,7 +39,7 @@ from cirm.model.adapt import adapt
 from cirm.model.compute import predict_inputs_in_chunks
 from cirm.model.file import load, save
 from cirm.model.fit import fit, update
-from cirm.model.metrics import Predictions
+from cirm.model.metrics import PredictionsWithDeviation
 from cirm.model.model import Model, NetworkLike
 from cirm.model.rare_classes import ClassWeight
 from cirm.networks import Network
@@ -116,7 +116,9 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         Raises:
             ValueError: If inputs, targets or settings are invalid.
         """
-        source = self._build_source(X, y, environments, sample_weight, first=True)
+        source = self._build_source_of_arrays(
+            X, y, environments, sample_weight, first=True
+        )
         return self._fit_model_to_source(source)
 
     def partial_fit(
@@ -149,7 +151,9 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         known = len(self.model_.history) if hasattr(self, "model_") else 0
         name = environment or f"environment {known}"
         names = None if y is None else [name] * len(y)
-        source = self._build_source(X, y, names, sample_weight, not known, classes)
+        source = self._build_source_of_arrays(
+            X, y, names, sample_weight, not known, classes
+        )
         if not known:
             return self._fit_model_to_source(source)
         self.model_ = update(
@@ -179,9 +183,9 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "model_")
         inputs = self._check_inputs(X, first=False)
         name = environment or "new environment"
-        source: Source
+        source: DataSource
         if isinstance(inputs, pd.DataFrame):
-            source = FrameSource(inputs, name, "X")
+            source = DataFrameSource(inputs, name, "X")
         else:
             source = ArraySource(
                 inputs, pd.DataFrame(index=range(len(inputs))), name, "X"
@@ -245,7 +249,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             seed=plan.seed,
             held_out=plan.held_out,
         )
-        estimator._set_model(model)
+        estimator._set_trained_model(model)
         estimator._set_feature_names(model)
         return estimator
 
@@ -259,7 +263,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         if names != list(make_names_for_array_columns(len(names))):
             self.feature_names_in_ = np.array(names, dtype=object)
 
-    def _fit_model_to_source(self, source: Source) -> Self:
+    def _fit_model_to_source(self, source: DataSource) -> Self:
         model = fit(
             source,
             learner=self.learner,
@@ -277,8 +281,10 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             stable=self.stable,
             class_weight=self._get_class_weights(),
         )
-        self._set_model(model)
-        if isinstance(source, BatchSource):  # which scikit-learn has not checked
+        self._set_trained_model(model)
+        if isinstance(
+            source, BatchIteratorSource
+        ):  # which scikit-learn has not checked
             self._set_feature_names(model)
         self._warn_of_new_notes()
         return self
@@ -289,7 +295,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         for note in dict.fromkeys(notes):
             warnings.warn(note, UserWarning, stacklevel=4)
 
-    def _set_model(self, model: Model) -> None:
+    def _set_trained_model(self, model: Model) -> None:
         self.model_ = model
 
     def _list_classes(self) -> Sequence[str]:
@@ -321,7 +327,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
     ) -> NDArray[Any]:
         raise NotImplementedError
 
-    def _build_source(
+    def _build_source_of_arrays(
         self,
         X: AnyInputs,
         y: AnyInputs,
@@ -329,10 +335,10 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         weights: Sequence[float] | None,
         first: bool,
         classes: Sequence[Any] | None = None,
-    ) -> Source:
+    ) -> DataSource:
         """Return the rows with their targets, environments and weights."""
         if y is None:
-            if hasattr(X, "shape") or hasattr(X, "__array__") or is_table(X):
+            if hasattr(X, "shape") or hasattr(X, "__array__") or is_dataframe_like(X):
                 # scikit-learn's checks look for these words.
                 raise ValueError(
                     f"{type(self).__name__} requires y to be passed, but the target y "
@@ -373,12 +379,12 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
                 "cirm uses itself. Rename the column."
             )
         frame = inputs.reset_index(drop=True)
-        return FrameSource(frame.assign(**columns), "data", "X", **names)
+        return DataFrameSource(frame.assign(**columns), "data", "X", **names)
 
     def _build_batch_source(
         self, X: AnyInputs, first: bool, classes: Sequence[Any] | None
-    ) -> Source:
-        source = BatchSource(X, "data", "X")
+    ) -> DataSource:
+        source = BatchIteratorSource(X, "data", "X")
         pieces = [chunk.frame[TARGET].to_numpy() for chunk in source.iterate_chunks()]
         self._check_targets(np.concatenate(pieces), first, classes)
         return source
@@ -404,8 +410,8 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         """Return inputs as a DataFrame or, if they have more axes, as an array."""
         if isinstance(X, Tensor):
             X = convert_to_array_or_table(X)
-        elif is_table(X):
-            X = convert_to_pandas(X)
+        elif is_dataframe_like(X):
+            X = convert_table_to_pandas(X)
         if getattr(X, "ndim", 2) > 2:
             return np.asarray(X)
         if isinstance(X, pd.DataFrame):
@@ -432,9 +438,9 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         others = ("category", "date", "text")
         return not any(column.kind in others for column in columns)
 
-    def _predict_inputs(self, X: AnyInputs) -> Predictions:
+    def _predict_inputs(self, X: AnyInputs) -> PredictionsWithDeviation:
         check_is_fitted(self, "model_")
-        chunk = _build_row_chunk(self._check_inputs(X, first=False))
+        chunk = _build_chunk_of_all_rows(self._check_inputs(X, first=False))
         encoded = encode_inputs_of_chunk(chunk, self.model_.schema, "X")
         return predict_inputs_in_chunks(self.model_, encoded, exact=True)
 
@@ -466,15 +472,15 @@ def _check_sample_weight(
     return array
 
 
-def _build_row_chunk(inputs: pd.DataFrame | NDArray[Any]) -> RowChunk:
+def _build_chunk_of_all_rows(inputs: pd.DataFrame | NDArray[Any]) -> SourceRowChunk:
     """Return all rows of a table or an array as one chunk."""
     if isinstance(inputs, pd.DataFrame):
-        return RowChunk(inputs)
+        return SourceRowChunk(inputs)
     pieces = list(
         ArraySource(inputs, pd.DataFrame(index=range(len(inputs)))).iterate_chunks()
     )
     arrays = [piece.inputs for piece in pieces if piece.inputs is not None]
-    return RowChunk(pd.concat([p.frame for p in pieces]), np.concatenate(arrays))
+    return SourceRowChunk(pd.concat([p.frame for p in pieces]), np.concatenate(arrays))
 
 
 def _sort_rows_by_ordered_environment(

@@ -18,7 +18,7 @@ from cirm.estimator.base import AnyInputs, InvariantEstimator, RandomState
 from cirm.learners import DEFAULT_LEARNER
 from cirm.model.model import Model, NetworkLike
 from cirm.model.rare_classes import ClassWeight
-from cirm.model.threshold import decide_classes
+from cirm.model.threshold import choose_classes_by_threshold
 
 if TYPE_CHECKING:
     from cirm.learners import LearnerLike
@@ -116,7 +116,7 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
         """
         mean = torch.from_numpy(self.predict_proba(X))
         threshold = self.model_.threshold
-        decided = decide_classes(mean, self.model_.task.classes, threshold)
+        decided = choose_classes_by_threshold(mean, self.model_.task.classes, threshold)
         return self.classes_[decided.numpy()]
 
     def predict_proba(self, X: AnyInputs) -> NDArray[np.float64]:
@@ -179,8 +179,8 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
         """
         return self._predict_inputs(X).std.double().numpy()
 
-    def _set_model(self, model: Model) -> None:
-        super()._set_model(model)
+    def _set_trained_model(self, model: Model) -> None:
+        super()._set_trained_model(model)
         if not hasattr(self, "classes_"):
             self.classes_ = _restore_class_labels(model.task.classes)
 

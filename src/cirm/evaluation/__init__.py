@@ -1,5 +1,5 @@
 """Run learners over streams, score them, and choose their settings."""
 
-from cirm.evaluation.run import run, score
+from cirm.evaluation.run import compute_mean_score, run
 
-__all__ = ["run", "score"]
+__all__ = ["compute_mean_score", "run"]

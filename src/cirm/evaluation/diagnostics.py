@@ -35,18 +35,18 @@ from torch import Tensor
 
 from cirm.environments import Environment, Problem, Stream, Task
 from cirm.evaluation.groups import (
-    ExampleGroups,
-    ReferenceModel,
+    GroupOfEachExample,
+    ReferenceModelForGroups,
     compute_group_means,
     compute_worst_group_mean,
-    concatenate_groups,
+    concatenate_example_groups,
     count_group_sizes,
 )
 from cirm.learners.base import Learner
 from cirm.likelihoods import Likelihood
 from cirm.objectives import Batch, compute_irm_penalties
 from cirm.randomness import Randomness
-from cirm.records import Score
+from cirm.records import ScoreRecord
 from cirm.training import DivergenceError, build_averaging_weights
 
 MAX_EXAMPLES = 1000  # per environment: enough for percentages, and quick
@@ -60,15 +60,15 @@ CONSTANT_VARIANCE = 0.01
 LEARNABLE_VARIANCE = 0.1
 
 
-class PredictionSet(NamedTuple):
+class PredictionsWithTargets(NamedTuple):
     """Predictions [replica, n, k] for examples with targets y [replica, n]."""
 
     predictions: Tensor
     y: Tensor
-    groups: ExampleGroups
+    groups: GroupOfEachExample
 
 
-class DiagnosticsRecorder:
+class DiagnosticsCalculator:
     """Compute the diagnostics of a learner after each stage.
 
     Attributes:
@@ -90,15 +90,21 @@ class DiagnosticsRecorder:
         self.fresh = {environment.name: environment for environment in problem.fresh}
         self.split = "diagnostic" if self.fresh else "diagnostic on training data"
         self.randomness = Randomness(seeds).at("diagnostics")
-        self.seen: dict[str, tuple[Environment, ExampleGroups]] = {}
+        self.seen: dict[str, tuple[Environment, GroupOfEachExample]] = {}
         self.diverged = False
 
-    def score_stage(self, index: int, state: Any) -> Iterator[Score]:  # noqa: ANN401
+    def compute_diagnostics_after_stage(
+        self,
+        index: int,
+        state: Any,  # noqa: ANN401
+    ) -> Iterator[ScoreRecord]:
         """Yield the rows after a stage. Call it for every stage, in order."""
         start = time.perf_counter()
         try:
             for environment in self.stages[index]:
-                self.seen[environment.name] = self._group_examples(environment)
+                self.seen[environment.name] = self._predict_group_of_examples(
+                    environment
+                )
         except DivergenceError:  # only the reference did; the learner is not affected
             self.diverged = True
         if self.diverged:
@@ -107,40 +113,42 @@ class DiagnosticsRecorder:
         for name, (environment, groups) in self.seen.items():
             x, y = environment.take_all(len(self.seeds))
             values = predict_examples(self.learner, state, x)
-            predictions[name] = PredictionSet(values, y, groups)
+            predictions[name] = PredictionsWithTargets(values, y, groups)
         likelihood, task = self.learner.likelihood, self.stages[0][0].task
         last = index == len(self.stages) - 1
-        rows = list(compute_diagnostic_metrics(likelihood, task, predictions, last))
+        rows = list(iterate_diagnostic_metrics(likelihood, task, predictions, last))
         self.seconds += time.perf_counter() - start
         for where, metric, values in rows:
             for seed, value in zip(self.seeds, values.tolist(), strict=True):
                 place = (self.label, self.order, seed, index, where)
-                yield Score(*place, self.split, metric, value)
+                yield ScoreRecord(*place, self.split, metric, value)
 
-    def _group_examples(
+    def _predict_group_of_examples(
         self, environment: Environment
-    ) -> tuple[Environment, ExampleGroups]:
+    ) -> tuple[Environment, GroupOfEachExample]:
         """Return the examples to score and their groups; the reference is dropped."""
         source = self.randomness.at(environment.name)
-        reference = ReferenceModel.fit(environment, source)
+        reference = ReferenceModelForGroups.fit(environment, source)
         held_out = take_evenly_spaced_examples(
             self.fresh.get(environment.name, environment), len(self.seeds)
         )
         x, y = held_out.take_all(len(self.seeds))
-        return held_out, reference.group_examples(held_out.task, x, y)
+        return held_out, reference.group_examples_by_reference_error(
+            held_out.task, x, y
+        )
 
 
 def predict_and_group_examples(
     learner: Learner[Any],
     state: Any,  # noqa: ANN401  whatever the learner remembers
     environment: Environment,
-    reference: ReferenceModel,
+    reference: ReferenceModelForGroups,
     replicas: int,
-) -> PredictionSet:
+) -> PredictionsWithTargets:
     """Predict the examples of an environment and group them by the reference."""
     x, y = environment.take_all(replicas)
-    groups = reference.group_examples(environment.task, x, y)
-    return PredictionSet(predict_examples(learner, state, x), y, groups)
+    groups = reference.group_examples_by_reference_error(environment.task, x, y)
+    return PredictionsWithTargets(predict_examples(learner, state, x), y, groups)
 
 
 def predict_examples(learner: Learner[Any], state: Any, x: Tensor) -> Tensor:  # noqa: ANN401
@@ -159,17 +167,20 @@ def take_evenly_spaced_examples(
     return environment.subset(rows.expand(replicas, -1))
 
 
-def compute_diagnostic_metrics(
-    likelihood: Likelihood, task: Task, sets: dict[str, PredictionSet], last: bool
+def iterate_diagnostic_metrics(
+    likelihood: Likelihood,
+    task: Task,
+    sets: dict[str, PredictionsWithTargets],
+    last: bool,
 ) -> Iterator[tuple[str, str, Tensor]]:
     """Yield environment or "all", metric and its values [replica]."""
-    pooled = concatenate_predictions(list(sets.values()))
+    pooled = concatenate_predictions_of_environments(list(sets.values()))
     for where, one in {"all": pooled, **sets}.items():
         yield where, "worst group", compute_worst_group_score(likelihood, one)
         yield where, "calibration", compute_calibration_errors(task, one)[:, 0]
         yield where, "slope penalty", compute_irm_penalty(likelihood, one)
         yield where, "agreement", compute_agreement_with_reference(task, one)
-        yield where, "reference", compute_reference_score(task, one)
+        yield where, "reference", compute_accuracy_of_reference(task, one)
     errors = [compute_calibration_errors(task, one) for one in sets.values()]
     yield (
         "all",
@@ -189,22 +200,26 @@ def compute_diagnostic_metrics(
                 yield f"{name}: {title}", "group calibration", own_errors[:, 1 + group]
 
 
-def concatenate_predictions(sets: Sequence[PredictionSet]) -> PredictionSet:
+def concatenate_predictions_of_environments(
+    sets: Sequence[PredictionsWithTargets],
+) -> PredictionsWithTargets:
     """Concatenate the examples of several environments."""
-    return PredictionSet(
+    return PredictionsWithTargets(
         torch.cat([one.predictions for one in sets], 1),
         torch.cat([one.y for one in sets], 1),
-        concatenate_groups([one.groups for one in sets]),
+        concatenate_example_groups([one.groups for one in sets]),
     )
 
 
-def compute_worst_group_score(likelihood: Likelihood, one: PredictionSet) -> Tensor:
+def compute_worst_group_score(
+    likelihood: Likelihood, one: PredictionsWithTargets
+) -> Tensor:
     """Return the lowest accuracy or the highest error of a group, [replica]."""
     scores = likelihood.compute_scores(one.predictions, one.y)
     return compute_worst_group_mean(scores, one.groups, likelihood.metric == "error")
 
 
-def compute_calibration_errors(task: Task, one: PredictionSet) -> Tensor:
+def compute_calibration_errors(task: Task, one: PredictionsWithTargets) -> Tensor:
     """Return errors in percent of all examples and of each group, [replica, 1 + group].
 
     The error of a group without examples is NaN, as are those of a regression whose
@@ -236,7 +251,7 @@ def compute_range_of_finite_values(values: Tensor) -> Tensor:
     return largest - values.masked_fill(~finite, torch.inf).amin(-1)
 
 
-def compute_irm_penalty(likelihood: Likelihood, one: PredictionSet) -> Tensor:
+def compute_irm_penalty(likelihood: Likelihood, one: PredictionsWithTargets) -> Tensor:
     """Return the squared slope of the risk in a factor on the outputs, [replica].
 
     Log probabilities serve as logits: they differ from a network's by a shift that
@@ -252,7 +267,7 @@ def compute_irm_penalty(likelihood: Likelihood, one: PredictionSet) -> Tensor:
     return compute_irm_penalties(likelihood, outputs, batch)[:, 0]
 
 
-def compute_agreement_with_reference(task: Task, one: PredictionSet) -> Tensor:
+def compute_agreement_with_reference(task: Task, one: PredictionsWithTargets) -> Tensor:
     """Return how often model and reference agree, or their correlation, in percent."""
     if task.classes:
         same = one.predictions.argmax(-1) == one.groups.reference
@@ -263,14 +278,14 @@ def compute_agreement_with_reference(task: Task, one: PredictionSet) -> Tensor:
     return 100 * (pair[:, 0] * pair[:, 1]).sum(-1) / (norms[:, 0] * norms[:, 1])
 
 
-def compute_reference_score(task: Task, one: PredictionSet) -> Tensor:
+def compute_accuracy_of_reference(task: Task, one: PredictionsWithTargets) -> Tensor:
     """Return the reference's accuracy in percent or mean squared error, [replica]."""
     if task.classes:
         return 100 * (one.groups.reference == one.y).float().mean(-1)
     return (one.groups.reference - one.y).square().mean(-1)
 
 
-def are_predictions_constant(task: Task, one: PredictionSet) -> Tensor:
+def are_predictions_constant(task: Task, one: PredictionsWithTargets) -> Tensor:
     """Return whether predictions are nearly constant and targets are not, [replica].
 
     Classes are judged by the examples of all but the predicted class, however few. In
@@ -279,7 +294,7 @@ def are_predictions_constant(task: Task, one: PredictionSet) -> Tensor:
     if not task.classes:
         total = one.y.var(-1, correction=0)
         spread = one.predictions.squeeze(-1).var(-1, correction=0)
-        unexplained = compute_reference_score(task, one)
+        unexplained = compute_accuracy_of_reference(task, one)
         is_learnable = unexplained < (1 - LEARNABLE_VARIANCE) * total
         return (spread < CONSTANT_VARIANCE * total) & is_learnable
     predicted = one.predictions.argmax(-1)

@@ -36,7 +36,7 @@ THIRDS = ("reference too high", "reference near", "reference too low")
 MIN_GROUP_SIZE = 5  # the mean of fewer examples says nothing
 
 
-class ExampleGroups(NamedTuple):
+class GroupOfEachExample(NamedTuple):
     """The group of each example.
 
     Attributes:
@@ -51,7 +51,7 @@ class ExampleGroups(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ReferenceModel:
+class ReferenceModelForGroups:
     """A plain model of one environment; it predicts standardised targets."""
 
     learner: Learner[Any]
@@ -60,7 +60,9 @@ class ReferenceModel:
     scale: Tensor
 
     @classmethod
-    def fit(cls, environment: Environment, randomness: Randomness) -> ReferenceModel:
+    def fit(
+        cls, environment: Environment, randomness: Randomness
+    ) -> ReferenceModelForGroups:
         """Train the reference of an environment, one per replica."""
         replicas = len(randomness.seeds)
         centre, scale = torch.zeros(replicas, 1), torch.ones(replicas, 1)
@@ -82,48 +84,55 @@ class ReferenceModel:
             return predictions.argmax(-1)
         return self.centre + self.scale * predictions.squeeze(-1)
 
-    def group_examples(self, task: Task, x: Tensor, y: Tensor) -> ExampleGroups:
+    def group_examples_by_reference_error(
+        self, task: Task, x: Tensor, y: Tensor
+    ) -> GroupOfEachExample:
         """Return the groups of inputs [replica, n, ...] with targets [replica, n]."""
         predictions = self.predict(x)
         if not task.classes:
             ranks = (y - predictions).argsort(-1).argsort(-1)
-            return ExampleGroups(3 * ranks // y.shape[1], THIRDS, predictions)
+            return GroupOfEachExample(3 * ranks // y.shape[1], THIRDS, predictions)
         names = [
             f"{name}, reference {word}"
             for name in task.classes
             for word in ("wrong", "right")
         ]
-        return ExampleGroups(2 * y + (predictions == y), tuple(names), predictions)
+        return GroupOfEachExample(2 * y + (predictions == y), tuple(names), predictions)
 
 
-def concatenate_groups(parts: Sequence[ExampleGroups]) -> ExampleGroups:
+def concatenate_example_groups(
+    parts: Sequence[GroupOfEachExample],
+) -> GroupOfEachExample:
     """Concatenate the groups of several environments' examples."""
     indices = torch.cat([part.indices for part in parts], 1)
     reference = torch.cat([part.reference for part in parts], 1)
-    return ExampleGroups(indices, parts[0].names, reference)
+    return GroupOfEachExample(indices, parts[0].names, reference)
 
 
-def count_group_sizes(groups: ExampleGroups) -> Tensor:
+def count_group_sizes(groups: GroupOfEachExample) -> Tensor:
     """Return the number of examples in each group, [replica, group]."""
     return _compute_group_sums(torch.ones(groups.indices.shape), groups)
 
 
-def compute_group_means(values: Tensor, groups: ExampleGroups) -> Tensor:
+def compute_group_means(values: Tensor, groups: GroupOfEachExample) -> Tensor:
     """Return the means [replica, group] of values [replica, n]; NaN for no example."""
     return _compute_group_sums(values, groups) / count_group_sizes(groups)
 
 
 def compute_worst_group_mean(
-    values: Tensor, groups: ExampleGroups, highest: bool
+    values: Tensor, groups: GroupOfEachExample, highest: bool
 ) -> Tensor:
     """Return the highest or else the lowest mean of a large enough group, [replica]."""
-    means, large = compute_group_means(values, groups), select_large_groups(groups)
+    means, large = (
+        compute_group_means(values, groups),
+        find_groups_with_enough_examples(groups),
+    )
     if highest:
         return means.masked_fill(~large, -torch.inf).amax(-1)
     return means.masked_fill(~large, torch.inf).amin(-1)
 
 
-def select_large_groups(groups: ExampleGroups) -> Tensor:
+def find_groups_with_enough_examples(groups: GroupOfEachExample) -> Tensor:
     """Return which groups have enough examples, or any if none has enough.
 
     The result is [replica, group].
@@ -133,7 +142,7 @@ def select_large_groups(groups: ExampleGroups) -> Tensor:
     return torch.where(large.any(-1, keepdim=True), large, sizes > 0)
 
 
-def _compute_group_sums(values: Tensor, groups: ExampleGroups) -> Tensor:
+def _compute_group_sums(values: Tensor, groups: GroupOfEachExample) -> Tensor:
     """Return the sums [replica, group] of values [replica, n]."""
     total = values.new_zeros(len(values), len(groups.names))
     return total.scatter_add(1, groups.indices, values)

@@ -33,7 +33,7 @@ from cirm.evaluation.metrics import (
     compute_worst_group_accuracy,
 )
 from cirm.learners.base import Learner
-from cirm.records import Score
+from cirm.records import ScoreRecord
 
 CHUNK = 4096  # examples that are predicted at once, to bound memory
 UNSTABLE = "unstable"  # split of the records of unstable features
@@ -69,7 +69,7 @@ def compute_metrics_of_environments(
     label: str,
     order: str,
     seeds: tuple[int, ...],
-) -> Iterator[Score]:
+) -> Iterator[ScoreRecord]:
     """Yield the measures of a state in every environment; none for regression."""
     if not problem.train[0].task.classes:
         return
@@ -80,7 +80,7 @@ def compute_metrics_of_environments(
         for seed, p, y in zip(seeds, predictions, targets, strict=True):
             for name, value in compute_classification_metrics(p, y).items():
                 where = label, order, seed, stage, environment.name
-                yield Score(*where, "measures", name, value)
+                yield ScoreRecord(*where, "measures", name, value)
 
 
 def predict_examples_of_environment(
@@ -106,7 +106,7 @@ def count_unstable_features(
     label: str,
     order: str,
     seeds: tuple[int, ...],
-) -> Iterator[Score]:
+) -> Iterator[ScoreRecord]:
     """Yield how many features each replica found, and 1 or 0 for each of them."""
     found = learner.list_unstable_features(state)
     if found is None:
@@ -116,4 +116,4 @@ def count_unstable_features(
         numbers = {TOTAL: len(own)} | {name: int(name in own) for name in names}
         for name, number in numbers.items():
             where = label, order, seed, stage, name, UNSTABLE, "found"
-            yield Score(*where, float(number))
+            yield ScoreRecord(*where, float(number))

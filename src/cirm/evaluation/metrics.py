@@ -22,7 +22,7 @@ def compute_average_precision(
         weights: Weights of the rows, [n].
     """
     order = scores.double().argsort(descending=True, stable=True)
-    scores, mass = scores[order], get_row_weights(weights, scores)[order]
+    scores, mass = scores[order], get_row_weights_or_ones(weights, scores)[order]
     found = (mass * is_positive[order]).cumsum(0)
     is_last = torch.ones(len(scores), dtype=torch.bool)
     is_last[:-1] = scores[1:] != scores[:-1]  # rows of equal scores count together
@@ -36,7 +36,7 @@ def compute_balanced_accuracy(
     decided: Tensor, targets: Tensor, weights: Tensor | None = None
 ) -> float:
     """Mean recall, in percent, of the classes that occur among the targets."""
-    mass = get_row_weights(weights, targets)
+    mass = get_row_weights_or_ones(weights, targets)
     correct = (decided == targets).double()
     recalls = [
         (mass * correct)[targets == index].sum() / mass[targets == index].sum()
@@ -51,7 +51,7 @@ def compute_confusion_matrix(
     """Return the confusion matrix [class, predicted class], as weights of rows."""
     matrix = torch.zeros(count * count, dtype=torch.float64)
     places = targets * count + decided
-    mass = get_row_weights(weights, targets)
+    mass = get_row_weights_or_ones(weights, targets)
     return matrix.index_add(0, places, mass).reshape(count, count)
 
 
@@ -83,7 +83,7 @@ def compute_brier_score(
     classes = probabilities.shape[1]
     gaps = probabilities.double() - F.one_hot(targets, classes)
     squares = gaps.square().sum(-1) / (2 if classes == 2 else 1)
-    mass = get_row_weights(weights, targets)
+    mass = get_row_weights_or_ones(weights, targets)
     return float((mass * squares).sum() / mass.sum())
 
 
@@ -112,7 +112,7 @@ def compute_worst_group_accuracy(
     return 100 * float(torch.stack(rates).min())
 
 
-def get_row_weights(weights: Tensor | None, rows: Tensor) -> Tensor:
+def get_row_weights_or_ones(weights: Tensor | None, rows: Tensor) -> Tensor:
     """Return the weights [n] of rows [n]; one each by default."""
     if weights is not None:
         return weights.double()

@@ -18,7 +18,7 @@ from cirm.evaluation.adaptation import (
     list_unseen_environments,
     parse_adaptation_row_counts,
 )
-from cirm.evaluation.diagnostics import DiagnosticsRecorder
+from cirm.evaluation.diagnostics import DiagnosticsCalculator
 from cirm.evaluation.measures import (
     compute_metrics_of_environments,
     count_unstable_features,
@@ -27,7 +27,13 @@ from cirm.learners import create, get_learner_key
 from cirm.learners.base import Learner
 from cirm.memory import measure_state_size
 from cirm.randomness import Randomness
-from cirm.records import AdaptedScore, Curve, Record, Run, Score
+from cirm.records import (
+    AdaptedScoreRecord,
+    Record,
+    RunRecord,
+    ScoreRecord,
+    TrainingCurveRecord,
+)
 from cirm.training import DivergenceError, Terms, Watch
 
 if TYPE_CHECKING:
@@ -79,7 +85,7 @@ def run(
 
     Yields:
         Training curves and scores of each stage, which features were found unstable,
-        scores after adaptation, and last a `Run` with settings, memory and time.
+        scores after adaptation, and last a `RunRecord` with settings, memory and time.
 
     Raises:
         DivergenceError: If the parameters of a replica are not finite.
@@ -107,12 +113,12 @@ def run(
     recorder = None
     aside = 0.0  # seconds spent on what is not the learner's work
     if diagnose:
-        recorder = DiagnosticsRecorder(learner, problem, order, seeds, label)
+        recorder = DiagnosticsCalculator(learner, problem, order, seeds, label)
         yield from _score_before_training(learner, state, problem, label, order, seeds)
         aside = time.perf_counter() - start
     before = 0.0 if transform is None else INFERENCE_SHARE
     for index, stage in enumerate(stream):
-        curves: list[Curve] = []
+        curves: list[TrainingCurveRecord] = []
 
         def record_training_step(
             step: int, steps: int, numbers: Terms, index: int = index
@@ -121,7 +127,7 @@ def run(
             progress((index + done) / len(stream))
             for name, values in numbers.items():
                 curves.extend(  # noqa: B023  the list of this very stage
-                    Curve(label, order, seed, index, step, name, value)
+                    TrainingCurveRecord(label, order, seed, index, step, name, value)
                     for seed, value in zip(seeds, values.tolist(), strict=True)
                 )
 
@@ -137,7 +143,7 @@ def run(
             state = learner.observe(state, stage, source, record_training_step)
         except DivergenceError as error:
             raise DivergenceError(
-                _explain_divergence(error, label, index, seeds)
+                _explain_divergence_error(error, label, index, seeds)
             ) from None
         yield from curves
         last = index == len(stream) - 1
@@ -145,18 +151,18 @@ def run(
         for split, position, environment in _list_environments_to_score(
             problem, last, inferred
         ):
-            scores = score(learner, state, environment, len(seeds))
+            scores = compute_mean_score(learner, state, environment, len(seeds))
             for seed, number in zip(seeds, scores.tolist(), strict=True):
-                yield Score(
+                yield ScoreRecord(
                     label, order, seed, index, environment.name, split,
                     learner.likelihood.metric, number, position,
                 )  # fmt: skip
         if problem.truth is not None and last:
-            yield from _score_linear_coefficients(
+            yield from _compute_errors_of_linear_coefficients(
                 learner, state, problem.truth, label, order, seeds
             )
         if recorder is not None:
-            yield from recorder.score_stage(index, state)
+            yield from recorder.compute_diagnostics_after_stage(index, state)
     seconds = time.perf_counter() - start - aside
     where = len(stream) - 1, label, order, seeds
     yield from count_unstable_features(learner, state, *where)
@@ -167,7 +173,7 @@ def run(
         yield from _score_after_adaptation(
             learner, state, problem, count, label, order, seeds
         )
-    yield Run(
+    yield RunRecord(
         label,
         order,
         seeds,
@@ -179,7 +185,7 @@ def run(
     )
 
 
-def score(
+def compute_mean_score(
     learner: Learner[Any],
     state: Any,  # noqa: ANN401  whatever the learner remembers
     environment: Environment,
@@ -206,7 +212,7 @@ def score(
         >>> learner = create("erm", data, {"hidden": ()})
         >>> state = learner.init(Randomness((0,)))
         >>> state = state._replace(params=torch.zeros_like(state.params))
-        >>> score(learner, state, data, replicas=1).tolist()
+        >>> compute_mean_score(learner, state, data, replicas=1).tolist()
         [1.0]
     """
     total = torch.zeros(replicas)
@@ -241,13 +247,13 @@ def _score_before_training(
     label: str,
     order: str,
     seeds: tuple[int, ...],
-) -> Iterator[Score]:
+) -> Iterator[ScoreRecord]:
     """Yield the scores of a state that has seen nothing, to measure transfer from."""
     for environment in problem.train:
-        scores = score(learner, state, environment, len(seeds))
+        scores = compute_mean_score(learner, state, environment, len(seeds))
         for seed, number in zip(seeds, scores.tolist(), strict=True):
             where = label, order, seed, 0, environment.name, "untrained"
-            yield Score(*where, learner.likelihood.metric, number)
+            yield ScoreRecord(*where, learner.likelihood.metric, number)
 
 
 def _list_environments_to_score(
@@ -261,14 +267,14 @@ def _list_environments_to_score(
         yield from (("sweep", position, e) for position, e in problem.sweep)
 
 
-def _score_linear_coefficients(
+def _compute_errors_of_linear_coefficients(
     learner: Learner[Any],
     state: Any,  # noqa: ANN401
     truth: Tensor,
     label: str,
     order: str,
     seeds: tuple[int, ...],
-) -> Iterator[Score]:
+) -> Iterator[ScoreRecord]:
     """Yield squared errors of linear coefficients, read off predictions."""
     width = truth.shape[-1]
     probes = torch.cat([torch.zeros(1, width), torch.eye(width)])
@@ -277,7 +283,9 @@ def _score_linear_coefficients(
     errors = compute_coefficient_errors(values[:, 1:] - values[:, :1], truth)
     for seed, row in zip(seeds, errors.tolist(), strict=True):
         for name, error in zip(("causal", "noncausal"), row, strict=True):
-            yield Score(label, order, seed, 0, name, "truth", "coefficients", error)
+            yield ScoreRecord(
+                label, order, seed, 0, name, "truth", "coefficients", error
+            )
 
 
 def _score_after_adaptation(
@@ -288,20 +296,20 @@ def _score_after_adaptation(
     label: str,
     order: str,
     seeds: tuple[int, ...],
-) -> Iterator[AdaptedScore]:
+) -> Iterator[AdaptedScoreRecord]:
     """Adapt to each unseen environment in turn, and yield the scores there."""
     for split, position, environment in list_unseen_environments(problem):
         inputs = draw_unlabelled_inputs(environment, count, seeds)
         adapted = learner.adapt(state, inputs.to(learner.descent.device))
-        scores = score(learner, adapted, environment, len(seeds))
+        scores = compute_mean_score(learner, adapted, environment, len(seeds))
         for seed, number in zip(seeds, scores.tolist(), strict=True):
-            yield AdaptedScore(
+            yield AdaptedScoreRecord(
                 label, order, seed, str(count), environment.name, split,
                 learner.likelihood.metric, number, position,
             )  # fmt: skip
 
 
-def _explain_divergence(
+def _explain_divergence_error(
     error: DivergenceError, label: str, stage: int, seeds: tuple[int, ...]
 ) -> str:
     message, lost = error.args

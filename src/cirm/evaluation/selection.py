@@ -21,15 +21,15 @@ from torch import Tensor
 from cirm.environments import Environment, Stream
 from cirm.evaluation.diagnostics import (
     compute_worst_group_score,
-    concatenate_predictions,
+    concatenate_predictions_of_environments,
     predict_and_group_examples,
     take_evenly_spaced_examples,
 )
-from cirm.evaluation.groups import ReferenceModel
-from cirm.evaluation.run import Progress, Transform, score
+from cirm.evaluation.groups import ReferenceModelForGroups
+from cirm.evaluation.run import Progress, Transform, compute_mean_score
 from cirm.learners.base import Learner
 from cirm.randomness import Randomness
-from cirm.registry import Registry
+from cirm.registry import NamedClassRegistry
 from cirm.training import Terms, ignore_training_steps
 
 RULES = {
@@ -41,7 +41,7 @@ RULES = {
 }
 """Import path by key."""
 
-REGISTRY = Registry("selection rule", "cirm.rules", __package__, RULES)
+REGISTRY = NamedClassRegistry("selection rule", "cirm.rules", __package__, RULES)
 """The rules here and those that installed packages offer."""
 
 MAX_GROUPED = 4000  # held-out examples of an environment; more only take longer
@@ -111,7 +111,10 @@ class TrainedLearner(NamedTuple):
     def compute_mean_score(self, environments: Sequence[Environment]) -> Tensor:
         """Return the mean accuracy, or negative error, over environments, [replica]."""
         replicas = len(self.seeds)
-        scores = [score(self.learner, self.state, e, replicas) for e in environments]
+        scores = [
+            compute_mean_score(self.learner, self.state, e, replicas)
+            for e in environments
+        ]
         return self.negate_scores_that_are_errors(torch.stack(scores).mean(0))
 
     def negate_scores_that_are_errors(self, scores: Tensor) -> Tensor:
@@ -198,7 +201,7 @@ class NextEnvironmentRule(Rule):
         return (
             ""
             if stages > 1
-            else (f"it needs two or more stages, but there is only {stages}")
+            else (f"this rule needs two or more stages, but there is only {stages}")
         )
 
 
@@ -217,12 +220,12 @@ class WorstGroupRule(Rule):
         sets, replicas = [], len(trained.seeds)
         for learn, held_out in zip(data.learn, data.held_out, strict=True):
             at = Randomness(trained.seeds).at("selection", "reference", learn.name)
-            reference = ReferenceModel.fit(learn, at)
+            reference = ReferenceModelForGroups.fit(learn, at)
             held_out = take_evenly_spaced_examples(held_out, replicas, MAX_GROUPED)
             one = (trained.learner, trained.state, held_out, reference, replicas)
             sets.append(predict_and_group_examples(*one))
         likelihood = trained.learner.likelihood
-        pooled = concatenate_predictions(sets)
+        pooled = concatenate_predictions_of_environments(sets)
         return trained.negate_scores_that_are_errors(
             compute_worst_group_score(likelihood, pooled)
         )
@@ -241,14 +244,14 @@ class LeaveOneOutRule(Rule):
             raise ValueError(
                 "the rule leave-one-out needs a learner that was trained without one "
                 "of the environments. Pass the number of that environment as "
-                "left_out to train_on_learning_parts."
+                "left_out to train_without_held_out_examples."
             )
         return trained.compute_mean_score([data.whole[trained.left_out]])
 
     def find_obstacle(self, stages: int, train: int, test: int) -> str:
         """Return an obstacle if there is only one training environment."""
         what = "two or more training environments"
-        return "" if train > 1 else f"it needs {what}, but there is only {train}"
+        return "" if train > 1 else f"this rule needs {what}, but there is only {train}"
 
 
 class OracleRule(Rule):
@@ -272,7 +275,7 @@ class OracleRule(Rule):
         return (
             ""
             if test
-            else "the rule needs a test environment, but the data set has none"
+            else "this rule needs a test environment, but the data set has none"
         )
 
 
@@ -299,7 +302,7 @@ def get_selection_rule(rule: str | Rule) -> Rule:
     return loaded() if isinstance(loaded, type) else loaded
 
 
-def train_on_learning_parts(
+def train_without_held_out_examples(
     learner: Learner[Any],
     data: TrainingData,
     order: str,
@@ -328,7 +331,9 @@ def train_on_learning_parts(
     )
     for index, stage in enumerate(stream):
 
-        def watch(step: int, steps: int, _: Terms, index: int = index) -> None:
+        def report_training_step(
+            step: int, steps: int, _: Terms, index: int = index
+        ) -> None:
             progress((index + step / steps) / len(stream))
 
         scores = trained.next_scores
@@ -338,7 +343,7 @@ def train_on_learning_parts(
         source = randomness.at("stage", index)
         if transform is not None:
             stage = transform(stage, source.at("inference"), ignore_training_steps)
-        state = learner.observe(trained.state, stage, source, watch)
+        state = learner.observe(trained.state, stage, source, report_training_step)
         trained = trained._replace(state=state, next_scores=scores)
     return trained
 

@@ -1,8 +1,9 @@
 """Train on environments that stay at their own sites: ADMM over Flower.
 
 Flower loads `cirm.federated.client:app` at each site and `cirm.federated.server:app` at
-the server. A `Study` holds what all agree on, a `Site` trains on its own data, the
-`Coordinator` averages what the sites send, and an `ExchangeLedger` counts the bytes.
+the server. `FederatedStudySettings` holds what all agree on, a `FederatedSite` trains
+on its own data, the `FederatedStudyCoordinator` averages what the sites send, and a
+`MessageExchangeLog` counts the bytes.
 """
 
 from __future__ import annotations

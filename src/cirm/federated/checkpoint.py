@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cirm.federated.study import StageInfo, Study
+from cirm.federated.study import FederatedStageInfo, FederatedStudySettings
 from cirm.federated.tensor_file import (
     get_optimiser_state_tensors,
     read_tensor_file,
@@ -24,14 +24,14 @@ FINAL_TENSOR_NAMES = ("ended.features", "ended.shared", "ended.local")
 
 
 @dataclass
-class StageProgress:
+class FederatedStageProgress:
     """The progress of a stage; tensors are [replica, ...].
 
     `values` and `locals` are the last that each site sent: a site that is absent keeps
     its place in the average.
     """
 
-    info: StageInfo
+    info: FederatedStageInfo
     features: Tensor
     shared: Tensor
     past: Tensor
@@ -42,7 +42,7 @@ class StageProgress:
     locals: dict[str, Tensor] = field(default_factory=dict)
 
 
-class Checkpoint:
+class StudyCheckpoint:
     """The file of a study, whose stages are lists of site names.
 
     It holds what the last stage ended with and, during a stage, its progress.
@@ -53,14 +53,16 @@ class Checkpoint:
         self.stages = [list(names) for names in stages]
         self.tensors, self.notes = read_tensor_file(self.path) or ({}, {})
 
-    def resume_study(self, study: Study) -> tuple[Study, int]:
+    def resume_study(
+        self, study: FederatedStudySettings
+    ) -> tuple[FederatedStudySettings, int]:
         """Return the study and the stage to continue with; refuse another study's file.
 
         A new study gets an id of its own, by which sites distinguish it from others.
         """
         if not self.notes:
             return replace(study, run_id=secrets.token_hex(4)), 0
-        before = Study.from_json(self.notes["study"])
+        before = FederatedStudySettings.from_json(self.notes["study"])
         same = replace(
             study,
             features=before.features,
@@ -89,17 +91,19 @@ class Checkpoint:
         """Return whether the stage has been started and has not ended."""
         return "shared" in self.tensors and bool(self.notes["stage"] == stage)
 
-    def restore_progress(self, state: StageProgress) -> None:
+    def restore_stage_progress(self, state: FederatedStageProgress) -> None:
         """Set the state of a stage that has been started to its progress."""
         state.features.data.copy_(self.tensors["features"])
         state.shared, state.steps_done = self.tensors["shared"], self.notes["done"]
-        state.info = StageInfo(*self.notes["info"])
+        state.info = FederatedStageInfo(*self.notes["info"])
         restore_optimiser_state(state.optimiser, self.tensors)
         for prefix, sent in (("value.", state.values), ("local.", state.locals)):
             for name in (name for name in self.tensors if name.startswith(prefix)):
                 sent[name.removeprefix(prefix)] = self.tensors[name]
 
-    def save_stage_progress(self, study: Study, state: StageProgress) -> None:
+    def save_stage_progress(
+        self, study: FederatedStudySettings, state: FederatedStageProgress
+    ) -> None:
         """Replace the file by the progress of a stage."""
         tensors = dict(
             zip(FINAL_TENSOR_NAMES, self.finished_stage_tensors, strict=False)
@@ -111,7 +115,9 @@ class Checkpoint:
         notes = {"done": state.steps_done, "info": list(state.info)}
         self._write_checkpoint(study, state.info.number, tensors, notes)
 
-    def save_finished_stage(self, study: Study, state: StageProgress) -> None:
+    def save_finished_stage(
+        self, study: FederatedStudySettings, state: FederatedStageProgress
+    ) -> None:
         """Replace the file by the end of a stage."""
         local = torch.stack([state.locals[name] for name in sorted(state.locals)], 1)
         ends = state.features, state.shared, local.mean(1, keepdim=True)
@@ -120,7 +126,7 @@ class Checkpoint:
 
     def _write_checkpoint(
         self,
-        study: Study,
+        study: FederatedStudySettings,
         stage: int,
         tensors: dict[str, Tensor],
         notes: Mapping[str, Any],
@@ -130,14 +136,16 @@ class Checkpoint:
         write_tensor_file(self.path, self.tensors, self.notes)
 
 
-def load_result(folder: Path) -> tuple[Any, Any]:
+def load_result_of_study(folder: Path) -> tuple[Any, Any]:
     """Load the learner and its state after the last stage that has ended."""
-    checkpoint = Checkpoint(folder, ())
+    checkpoint = StudyCheckpoint(folder, ())
     if not checkpoint.finished_stage_tensors:
         raise FileNotFoundError(
             f"{folder}: the study in this folder has not finished its first stage, so "
             "it has no model yet. Wait until the stage has finished, or give the "
             "folder of another study."
         )
-    learner = Study.from_json(checkpoint.notes["study"]).create_learner()
+    learner = FederatedStudySettings.from_json(
+        checkpoint.notes["study"]
+    ).create_learner_of_study()
     return learner, learner.build_state_after_stage(*checkpoint.finished_stage_tensors)

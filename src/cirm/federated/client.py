@@ -25,19 +25,19 @@ from cirm.federated.codec import (
     decode_message_content,
     encode_message_content,
 )
-from cirm.federated.site import Site, SiteReply, StageNotStartedError
-from cirm.federated.study import SiteTask
-from cirm.settings import parse_assignments, parse_settings_by_type
+from cirm.federated.site import FederatedSite, StageNotStartedError, TensorsSentBySite
+from cirm.federated.study import SiteAssignment
+from cirm.settings import parse_name_value_assignments, parse_settings_by_type
 
 
 def join_study(message: Message, context: Context) -> Message:
     """Answer with the site's name and the form of its data."""
     try:
-        environment = create_site_without_leaking_errors(
+        environment = create_site_and_hide_error_details(
             context.node_config, (0,)
         ).environment
     except ValueError as error:
-        return _build_reply(message, {}, {"reason": str(error)})
+        return _build_reply_message(message, {}, {"reason": str(error)})
     facts = {
         "name": environment.name,
         "examples": len(environment),
@@ -45,22 +45,22 @@ def join_study(message: Message, context: Context) -> Message:
         "classes": list(environment.task.classes),
         "version": __version__,
     }
-    return _build_reply(message, {}, facts)
+    return _build_reply_message(message, {}, facts)
 
 
 def run_training_steps(message: Message, context: Context) -> Message:
     """Take the steps of a segment and answer with where they led."""
-    return _run_site_method(message, context, Site.run_training_steps)
+    return _run_site_method(message, context, FederatedSite.run_training_steps)
 
 
 def compute_feature_gradient(message: Message, context: Context) -> Message:
     """Answer with the gradient of the features at the values shared now."""
-    return _run_site_method(message, context, Site.compute_feature_gradient)
+    return _run_site_method(message, context, FederatedSite.compute_feature_gradient)
 
 
-def create_site_without_leaking_errors(
+def create_site_and_hide_error_details(
     config: Mapping[str, Any], seeds: tuple[int, ...]
-) -> Site:
+) -> FederatedSite:
     """Create the site that a node configuration describes.
 
     The reason of a failure stays in the site's own log: it may quote paths and data.
@@ -75,7 +75,9 @@ def create_site_without_leaking_errors(
         ) from None
 
 
-def create_site_from_config(config: Mapping[str, Any], seeds: tuple[int, ...]) -> Site:
+def create_site_from_config(
+    config: Mapping[str, Any], seeds: tuple[int, ...]
+) -> FederatedSite:
     """Create the site that a node configuration describes, or raise the reason."""
     name = str(config.get("name", ""))
     if not name.isidentifier():
@@ -92,7 +94,7 @@ def create_site_from_config(config: Mapping[str, Any], seeds: tuple[int, ...]) -
         )
     cls = get_dataset_class(dataset)
     words = shlex.split(str(config.get("settings", "")))
-    texts = parse_assignments(words, f"site {name!r}: settings")
+    texts = parse_name_value_assignments(words, f"site {name!r}: settings")
     problem = cls(
         **parse_settings_by_type(cls, texts, f"data set {dataset}")
     ).draw_problem(seeds)
@@ -104,24 +106,26 @@ def create_site_from_config(config: Mapping[str, Any], seeds: tuple[int, ...]) -
             "--node-config."
         )
     folder = Path(str(config.get("folder", "") or f"site-{name}"))
-    return Site(problem.train[number].rename(name), folder)
+    return FederatedSite(problem.train[number].rename(name), folder)
 
 
 def _run_site_method(
     message: Message,
     context: Context,
-    method: Callable[[Site, SiteTask, Mapping[str, Tensor]], SiteReply],
+    method: Callable[
+        [FederatedSite, SiteAssignment, Mapping[str, Tensor]], TensorsSentBySite
+    ],
 ) -> Message:
     """Reply with the site's answer, or with the reason why there is none."""
     torch.set_num_threads(1)
     try:
         arrays, notes = decode_message_content(message.content)
-        assignment = SiteTask.from_dict(notes)
-        site = create_site_without_leaking_errors(
+        assignment = SiteAssignment.from_dict(notes)
+        site = create_site_and_hide_error_details(
             context.node_config, assignment.study.seeds
         )
         features, task = site.environment.features, site.environment.task
-        assignment.study.check_data_format(
+        assignment.study.check_data_format_of_site(
             site.environment.name, features, task.classes
         )
         received = decode_and_check_tensors(arrays, notes["shapes"], "server")
@@ -132,13 +136,17 @@ def _run_site_method(
             "site: the folder of the site cannot be used. The reason is in the log "
             "of the site; correct the folder there"
         )
-        return _build_reply(message, {}, {"reason": reason})
+        return _build_reply_message(message, {}, {"reason": reason})
     except StageNotStartedError as error:
-        return _build_reply(message, {}, {"reason": str(error), "not_started": True})
+        return _build_reply_message(
+            message, {}, {"reason": str(error), "not_started": True}
+        )
     except (ValueError, KeyError, TypeError, ArithmeticError) as error:
-        return _build_reply(message, {}, {"reason": f"{error.args[0]}"})
+        return _build_reply_message(message, {}, {"reason": f"{error.args[0]}"})
     facts = {name: notes[name] for name in ("segment", "stage")}
-    return _build_reply(message, answer.tensors, {**facts, "metrics": answer.metrics})
+    return _build_reply_message(
+        message, answer.tensors, {**facts, "metrics": answer.metrics}
+    )
 
 
 def _print_error_at_site(error: Exception) -> None:
@@ -146,7 +154,7 @@ def _print_error_at_site(error: Exception) -> None:
     print(f"cirm: {error}", file=sys.stderr, flush=True)
 
 
-def _build_reply(
+def _build_reply_message(
     message: Message, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]
 ) -> Message:
     return Message(encode_message_content(tensors, notes), reply_to=message)

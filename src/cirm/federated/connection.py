@@ -25,11 +25,11 @@ from cirm.federated.codec import (
     decode_message_content,
     encode_message_content,
 )
-from cirm.federated.ledger import ExchangeRecord
+from cirm.federated.ledger import MessageExchangeRecord
 from cirm.federated.site import StageNotStartedError
 
 
-class SiteInfo(NamedTuple):
+class SiteDataInfo(NamedTuple):
     """What a site says about its data."""
 
     examples: int
@@ -45,7 +45,7 @@ class SiteRequest(NamedTuple):
     shapes: Mapping[str, Sequence[int]]
 
 
-class PendingRequest(NamedTuple):
+class UnansweredSiteRequest(NamedTuple):
     """A request that was sent, the id of its message, and when."""
 
     kind: str
@@ -54,7 +54,7 @@ class PendingRequest(NamedTuple):
     sent_at: float
 
 
-class CheckedReply(NamedTuple):
+class CheckedSiteReply(NamedTuple):
     """The tensors of an answer that was checked."""
 
     kind: str
@@ -62,7 +62,7 @@ class CheckedReply(NamedTuple):
 
 
 @dataclass
-class SiteConnection:
+class SiteMessenger:
     """Sites by name, over Flower's grid.
 
     An exchange waits `patience` seconds for a site; an open request is dropped after
@@ -75,15 +75,17 @@ class SiteConnection:
     log: Callable[[str], None] = print
     poll_interval: float = 0.2  # seconds
     nodes: dict[str, int] = field(default_factory=dict)
-    sites: dict[str, SiteInfo] = field(default_factory=dict)
+    sites: dict[str, SiteDataInfo] = field(default_factory=dict)
     needs_prior: set[str] = field(default_factory=set)
-    open_requests: dict[str, PendingRequest] = field(default_factory=dict)
-    answers: dict[str, CheckedReply] = field(default_factory=dict)
+    open_requests: dict[str, UnansweredSiteRequest] = field(default_factory=dict)
+    answers: dict[str, CheckedSiteReply] = field(default_factory=dict)
     joining: dict[str, int] = field(default_factory=dict)
     known: set[int] = field(default_factory=set)
     online: set[int] = field(default_factory=set)
 
-    def register_sites_and_receive_answers(self, exchange: ExchangeRecord) -> None:
+    def register_sites_and_receive_answers(
+        self, exchange: MessageExchangeRecord
+    ) -> None:
         """See who is online, ask new nodes to join, and take what has arrived."""
         self.online = set(self.grid.get_node_ids())
         self.joining = {k: n for k, n in self.joining.items() if n in self.online}
@@ -98,17 +100,17 @@ class SiteConnection:
         for reply in self.grid.pull_messages([*self.joining, *waiting]):
             key = reply.metadata.reply_to_message_id
             if key in self.joining:
-                self._register_site(self.joining.pop(key), reply, exchange)
+                self._register_or_refuse_site(self.joining.pop(key), reply, exchange)
             elif key in waiting:
                 self._check_and_store_answer(waiting[key], reply, exchange)
         for name, sent in list(self.open_requests.items()):
             age = time.monotonic() - sent.sent_at
             if self.nodes[name] not in self.online or age > self.lifetime:
                 del self.open_requests[name]
-                exchange.add_absent_site(name)
+                exchange.record_offline_site(name)
 
     def wait_for_sites(
-        self, names: Sequence[str], enough: int, exchange: ExchangeRecord
+        self, names: Sequence[str], enough: int, exchange: MessageExchangeRecord
     ) -> None:
         """Wait until enough of these sites have joined; give the rest some time."""
         last_log, deadline = "", time.monotonic() + self.patience
@@ -122,13 +124,18 @@ class SiteConnection:
             self.register_sites_and_receive_answers(exchange)
             time.sleep(self.poll_interval)
 
-    def exchange_messages(
-        self, kind: str, requests: Mapping[str, SiteRequest], exchange: ExchangeRecord
-    ) -> dict[str, CheckedReply]:
+    def send_requests_and_receive_answers(
+        self,
+        kind: str,
+        requests: Mapping[str, SiteRequest],
+        exchange: MessageExchangeRecord,
+    ) -> dict[str, CheckedSiteReply]:
         """Send requests and return the answers, also late ones to earlier steps."""
         self.register_sites_and_receive_answers(exchange)
         sent = [
-            n for n, r in requests.items() if self._send_request(n, kind, r, exchange)
+            n
+            for n, r in requests.items()
+            if self._send_request_to_site(n, kind, r, exchange)
         ]
         deadline = time.monotonic() + self.patience
         while time.monotonic() < deadline:
@@ -149,8 +156,12 @@ class SiteConnection:
         }
         return answers
 
-    def _send_request(
-        self, name: str, kind: str, request: SiteRequest, exchange: ExchangeRecord
+    def _send_request_to_site(
+        self,
+        name: str,
+        kind: str,
+        request: SiteRequest,
+        exchange: MessageExchangeRecord,
     ) -> bool:
         """Send a request, and return whether the site was online and not busy."""
         if name in self.open_requests:
@@ -160,9 +171,11 @@ class SiteConnection:
         if node is not None and node in self.online:
             key = self._send_message(Message(content, node, f"train.{kind}"))
         if not key:
-            exchange.add_absent_site(name)
+            exchange.record_offline_site(name)
             return False
-        self.open_requests[name] = PendingRequest(kind, key, request, time.monotonic())
+        self.open_requests[name] = UnansweredSiteRequest(
+            kind, key, request, time.monotonic()
+        )
         exchange.down[name] = _count_array_bytes(decode_message_content(content)[0])
         return True
 
@@ -171,12 +184,12 @@ class SiteConnection:
         keys = list(self.grid.push_messages([message]))
         return keys[0] or "" if keys else ""
 
-    def _register_site(
-        self, node: int, reply: Message, exchange: ExchangeRecord
+    def _register_or_refuse_site(
+        self, node: int, reply: Message, exchange: MessageExchangeRecord
     ) -> None:
         """Add a site by what it says about itself, or refuse it."""
         try:
-            _, notes = _unpack_reply(reply)
+            _, notes = _unpack_site_reply(reply)
             if notes["version"] != __version__:
                 raise ValueError(
                     f"the site runs cirm {notes['version']}, but the server runs cirm "
@@ -184,7 +197,7 @@ class SiteConnection:
                 )
             name, shape = str(notes["name"]), tuple(map(int, notes["features"]))
             classes = tuple(map(str, notes["classes"]))
-            site = SiteInfo(int(notes["examples"]), shape, classes)
+            site = SiteDataInfo(int(notes["examples"]), shape, classes)
             before = self.nodes.get(name)
             if before is not None and before != node and before in self.online:
                 raise ValueError(
@@ -201,24 +214,25 @@ class SiteConnection:
         self.log(f"{name} has joined, with {site.examples:,} examples")
 
     def _check_and_store_answer(
-        self, name: str, reply: Message, exchange: ExchangeRecord
+        self, name: str, reply: Message, exchange: MessageExchangeRecord
     ) -> None:
         """Check an answer and store it, or refuse it."""
         kind, _, request, _ = self.open_requests.pop(name)
         if reply.has_error() and reply.error.code == ErrorCode.NODE_UNAVAILABLE:
-            exchange.add_absent_site(name)
+            exchange.record_offline_site(name)
             return
         arrays: dict[str, Array] = {}
         try:
-            arrays, notes = _unpack_reply(reply)
+            arrays, notes = _unpack_site_reply(reply)
             for key in ("segment", "stage"):
                 if notes.get(key) != request.notes[key]:
                     raise ValueError(
-                        f"the answer came too late: it is for {key} {notes.get(key)}, "
-                        f"but the server has gone on to {key} {request.notes[key]}"
+                        f"the answer of the site came too late: it is for {key} "
+                        f"{notes.get(key)}, but the server has gone on to {key} "
+                        f"{request.notes[key]}"
                     )
             tensors = decode_and_check_tensors(arrays, request.shapes, f"site {name!r}")
-            metrics = _check_answer_metrics(notes.get("metrics", {}))
+            metrics = _check_metrics_of_site_answer(notes.get("metrics", {}))
         except ValueError as error:
             if isinstance(error, StageNotStartedError):
                 self.needs_prior.add(name)
@@ -229,10 +243,10 @@ class SiteConnection:
         if kind == "steps":
             self.needs_prior.discard(name)
         exchange.up[name], exchange.metrics[name] = _count_array_bytes(arrays), metrics
-        self.answers[name] = CheckedReply(kind, tensors)
+        self.answers[name] = CheckedSiteReply(kind, tensors)
 
 
-def _unpack_reply(reply: Message) -> tuple[dict[str, Array], dict[str, Any]]:
+def _unpack_site_reply(reply: Message) -> tuple[dict[str, Array], dict[str, Any]]:
     """Return arrays and notes of a reply; raise the reason if there is none."""
     if reply.has_error():
         lines = (reply.error.reason or "").strip().splitlines() or ["no reason given"]
@@ -248,7 +262,7 @@ def _count_array_bytes(arrays: Mapping[str, Array]) -> dict[str, int]:
     return {name: len(array.data) for name, array in arrays.items()}
 
 
-def _check_answer_metrics(metrics: Any) -> dict[str, list[float]]:  # noqa: ANN401  from a site
+def _check_metrics_of_site_answer(metrics: Any) -> dict[str, list[float]]:  # noqa: ANN401  from a site
     try:
         return {str(n): [float(v) for v in values] for n, values in metrics.items()}
     except (AttributeError, TypeError, ValueError):

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from cirm.federated.checkpoint import Checkpoint, StageProgress
-from cirm.federated.connection import CheckedReply, SiteConnection, SiteRequest
-from cirm.federated.ledger import ExchangeLedger
+from cirm.federated.checkpoint import FederatedStageProgress, StudyCheckpoint
+from cirm.federated.connection import CheckedSiteReply, SiteMessenger, SiteRequest
+from cirm.federated.ledger import MessageExchangeLog
 from cirm.federated.study import (
-    SiteTask,
-    StageInfo,
-    StageSegment,
-    Study,
-    split_stage_into_segments,
+    FederatedStageInfo,
+    FederatedStudySettings,
+    SiteAssignment,
+    StageStepRange,
+    split_stage_into_step_ranges,
 )
 from cirm.randomness import Randomness
 from cirm.training import check_parameters_are_finite
@@ -31,23 +31,23 @@ LEDGER_NAME = "ledger.jsonl"
 
 
 @dataclass
-class Coordinator:
+class FederatedStudyCoordinator:
     """Runs a study over stages of named sites, from the checkpoint in its folder.
 
     The sites tell the form of the data. An exchange that fewer than `min_sites` answer
     is repeated.
     """
 
-    study: Study
+    study: FederatedStudySettings
     stages: Sequence[Sequence[str]]
-    connection: SiteConnection
+    connection: SiteMessenger
     folder: Path
     min_sites: int = 1
     log: Callable[[str], None] = print
 
     def __post_init__(self) -> None:
-        self.ledger = ExchangeLedger(self.folder / LEDGER_NAME)
-        self.checkpoint = Checkpoint(self.folder, self.stages)
+        self.ledger = MessageExchangeLog(self.folder / LEDGER_NAME)
+        self.checkpoint = StudyCheckpoint(self.folder, self.stages)
         names = [name for stage in self.stages for name in stage]
         if not names or not all(self.stages) or len(set(names)) < len(names):
             raise ValueError(
@@ -67,27 +67,27 @@ class Coordinator:
         """Run every stage that has not ended."""
         self.study, first = self.checkpoint.resume_study(self.study)
         for number in range(first, len(self.stages)):
-            self._run_stage(number, self.stages[number])
+            self._run_stage_of_study(number, self.stages[number])
         self.log(f"the study has finished: {self.checkpoint.path}")
 
-    def _run_stage(self, number: int, names: Sequence[str]) -> None:
+    def _run_stage_of_study(self, number: int, names: Sequence[str]) -> None:
         is_started = self.checkpoint.is_stage_unfinished(number)
         # A stage starts when all its sites are online; to continue, fewer are enough.
         enough = self.min_sites if is_started else len(names)
-        exchange = self.ledger.start_exchange("join", number, (0, 0))
+        exchange = self.ledger.start_exchange_record("join", number, (0, 0))
         self.connection.wait_for_sites(names, enough, exchange)
         if exchange.refused:
-            self.ledger.write_record(exchange)
+            self.ledger.append_exchange_record(exchange)
         present = [name for name in names if name in self.connection.sites]
         self._check_data_of_sites(present)
-        learner = self.study.create_learner()
-        state = self._start_stage(number, present, learner)
+        learner = self.study.create_learner_of_study()
+        state = self._start_stage_of_study(number, present, learner)
         if is_started:
-            self.checkpoint.restore_progress(state)
+            self.checkpoint.restore_stage_progress(state)
             self.log(f"continuing stage {number} after step {state.steps_done}")
         steps, epochs = state.info.steps, learner.descent.epochs
         has_features = state.features.shape[1] > 0
-        for segment in split_stage_into_segments(
+        for segment in split_stage_into_step_ranges(
             learner.admm, epochs, steps, has_features
         ):
             if segment.last > state.steps_done:
@@ -103,23 +103,23 @@ class Coordinator:
         for name in names:
             _, features, classes = self.connection.sites[name]
             if self.study.features:
-                self.study.check_data_format(name, features, classes)
+                self.study.check_data_format_of_site(name, features, classes)
             self.study = replace(self.study, features=features, classes=classes)
 
-    def _start_stage(
+    def _start_stage_of_study(
         self, number: int, names: Sequence[str], learner: BIRM
-    ) -> StageProgress:
+    ) -> FederatedStageProgress:
         if ended := self.checkpoint.finished_stage_tensors:
             learned = learner.build_state_after_stage(*ended)
         else:
             learned = learner.init(Randomness(self.study.seeds).at("init"))
-        features, shared = learner.get_initial_parameters(learned)
+        features, shared = learner.get_initial_parameters_of_stage(learned)
         sizes = [self.connection.sites[name].examples for name in names]
         batch = learner.descent.batch
         steps = -(-max(sizes) // batch) if batch else 1
         features = features.detach().clone().requires_grad_()
-        return StageProgress(
-            info=StageInfo(number, steps, sum(sizes)),
+        return FederatedStageProgress(
+            info=FederatedStageInfo(number, steps, sum(sizes)),
             features=features,
             shared=shared,
             past=learned.last,
@@ -128,10 +128,13 @@ class Coordinator:
         )
 
     def _train_sites_for_segment(
-        self, segment: StageSegment, names: Sequence[str], state: StageProgress
+        self,
+        segment: StageStepRange,
+        names: Sequence[str],
+        state: FederatedStageProgress,
     ) -> None:
         """Let the sites take their steps, average, and move the features."""
-        answers = self._collect_answers("steps", segment, names, state)
+        answers = self._request_answers_of_sites("steps", segment, names, state)
         for name, answer in answers.items():
             for kind, sent in (("value", state.values), ("local", state.locals)):
                 if kind in answer.tensors:
@@ -144,31 +147,33 @@ class Coordinator:
         if segment.is_last:  # a site that is absent at the end counts as it last was
             state.locals = {**state.values, **state.locals}
         if segment.updates_features_after_average:
-            answers = self._collect_answers("gradient", segment, names, state)
+            answers = self._request_answers_of_sites("gradient", segment, names, state)
             _update_features_by_gradients(answers, state)
 
-    def _collect_answers(
+    def _request_answers_of_sites(
         self,
         kind: str,
-        segment: StageSegment,
+        segment: StageStepRange,
         names: Sequence[str],
-        state: StageProgress,
-    ) -> dict[str, CheckedReply]:
+        state: FederatedStageProgress,
+    ) -> dict[str, CheckedSiteReply]:
         """Ask the sites until enough of them have answered."""
-        collected: dict[str, CheckedReply] = {}
+        collected: dict[str, CheckedSiteReply] = {}
         refusals, has_logged = 0, False
         while len(collected) < self.min_sites:
             steps = segment.first, segment.last
-            exchange = self.ledger.start_exchange(kind, state.info.number, steps)
+            exchange = self.ledger.start_exchange_record(kind, state.info.number, steps)
             requests = {
-                name: self._build_request(kind, segment, name, state)
+                name: self._build_request_to_site(kind, segment, name, state)
                 for name in names
                 if name not in collected
             }
-            answers = self.connection.exchange_messages(kind, requests, exchange)
+            answers = self.connection.send_requests_and_receive_answers(
+                kind, requests, exchange
+            )
             collected |= {name: a for name, a in answers.items() if name in names}
             if exchange.down or exchange.up or exchange.refused:
-                self.ledger.write_record(exchange)
+                self.ledger.append_exchange_record(exchange)
                 self.log(exchange.describe())
             refusals = refusals + 1 if exchange.refused and not answers else 0
             if refusals == MAX_REFUSALS:
@@ -186,8 +191,12 @@ class Coordinator:
                 time.sleep(self.connection.poll_interval)
         return collected
 
-    def _build_request(
-        self, kind: str, segment: StageSegment, name: str, state: StageProgress
+    def _build_request_to_site(
+        self,
+        kind: str,
+        segment: StageStepRange,
+        name: str,
+        state: FederatedStageProgress,
     ) -> SiteRequest:
         tensors = {"features": state.features.detach(), "shared": state.shared}
         if name in self.connection.needs_prior:
@@ -199,13 +208,13 @@ class Coordinator:
             expected |= {"local": shared} if segment.is_last else {}
         if kind == "gradient" or segment.updates_features_before_average:
             expected["gradient"] = features
-        notes = SiteTask(self.study, state.info, segment).to_dict()
+        notes = SiteAssignment(self.study, state.info, segment).to_dict()
         notes["shapes"] = {name: list(t.shape) for name, t in tensors.items()}
         return SiteRequest(tensors, notes, expected)
 
 
 def _update_features_by_gradients(
-    answers: dict[str, CheckedReply], state: StageProgress
+    answers: dict[str, CheckedSiteReply], state: FederatedStageProgress
 ) -> None:
     """Move the features by the sum of the sites' gradients; late answers have none."""
     tensors = [answers[name].tensors for name in sorted(answers)]

@@ -11,7 +11,7 @@ from cirm.records import write_text_atomically
 
 
 @dataclass
-class ExchangeRecord:
+class MessageExchangeRecord:
     """One exchange: the bytes that each site received and sent, by array.
 
     `metrics` are numbers that sites send for monitoring, eight bytes each. Sites are
@@ -32,7 +32,7 @@ class ExchangeRecord:
     refused: dict[str, str] = field(default_factory=dict)
     unused: dict[str, dict[str, int]] = field(default_factory=dict)
 
-    def add_absent_site(self, name: str) -> None:
+    def record_offline_site(self, name: str) -> None:
         """Note that a site is offline."""
         if name not in self.absent:
             self.absent.append(name)
@@ -49,26 +49,26 @@ class ExchangeRecord:
         return "".join(parts)
 
 
-class ExchangeLedger:
+class MessageExchangeLog:
     """The exchanges of a study, in a file of JSON lines."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.lines = path.read_text("utf-8").splitlines() if path.exists() else []
 
-    def start_exchange(
+    def start_exchange_record(
         self, kind: str, stage: int, steps: tuple[int, int]
-    ) -> ExchangeRecord:
+    ) -> MessageExchangeRecord:
         """Return a new exchange with the next number."""
-        return ExchangeRecord(len(self.lines), kind, stage, steps)
+        return MessageExchangeRecord(len(self.lines), kind, stage, steps)
 
-    def write_record(self, exchange: ExchangeRecord) -> None:
+    def append_exchange_record(self, exchange: MessageExchangeRecord) -> None:
         """Write down an exchange that has ended."""
         self.lines.append(json.dumps(vars(exchange), sort_keys=True))
         write_text_atomically(self.path, "".join(line + "\n" for line in self.lines))
 
 
-def read_ledger(path: Path) -> list[dict[str, Any]]:
+def read_message_exchange_log(path: Path) -> list[dict[str, Any]]:
     """Read the exchanges of a ledger."""
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
@@ -79,7 +79,7 @@ def count_bytes_sent_by_site(path: Path) -> dict[str, int]:
     Answers that were refused had left the site too, and count.
     """
     sums: dict[str, int] = {}
-    for exchange in read_ledger(path):
+    for exchange in read_message_exchange_log(path):
         for name, arrays in [*exchange["up"].items(), *exchange["unused"].items()]:
             metrics = exchange["metrics"].get(name, {}).values()
             size = sum(arrays.values()) + 8 * sum(map(len, metrics))

@@ -20,14 +20,14 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from cirm.federated import USER_HAS_SET_TELEMETRY
-from cirm.federated.connection import SiteConnection
-from cirm.federated.coordinator import Coordinator
-from cirm.federated.study import Study
+from cirm.federated.connection import SiteMessenger
+from cirm.federated.coordinator import FederatedStudyCoordinator
+from cirm.federated.study import FederatedStudySettings
 from cirm.learners import parse_learner_settings
-from cirm.settings import parse_assignments
+from cirm.settings import parse_name_value_assignments
 
 
-def run_study(grid: Grid, context: Context) -> None:
+def run_federated_study(grid: Grid, context: Context) -> None:
     """Run the study that the run configuration describes."""
     torch.set_num_threads(1)
     if not USER_HAS_SET_TELEMETRY:
@@ -35,14 +35,18 @@ def run_study(grid: Grid, context: Context) -> None:
             "Flower sends usage data to its developers. To prevent this, set "
             "FLWR_TELEMETRY_ENABLED=0 before its commands are started."
         )
-    create_coordinator(grid, context.run_config).run()
+    create_study_coordinator(grid, context.run_config).run()
 
 
-def create_coordinator(grid: Grid, config: Mapping[str, Any]) -> Coordinator:
+def create_study_coordinator(
+    grid: Grid, config: Mapping[str, Any]
+) -> FederatedStudyCoordinator:
     """Create the coordinator of the study that a run configuration describes."""
     learner = str(config.get("learner", "bvirm"))
-    texts = parse_assignments(shlex.split(str(config.get("settings", ""))), "settings")
-    study = Study(
+    texts = parse_name_value_assignments(
+        shlex.split(str(config.get("settings", ""))), "settings"
+    )
+    study = FederatedStudySettings(
         name=str(config.get("study", "study")),
         learner=learner,
         features=(),
@@ -61,9 +65,11 @@ def create_coordinator(grid: Grid, config: Mapping[str, Any]) -> Coordinator:
             "lifetime that is not shorter or 0 for ten times the patience."
         )
     folder = Path(str(config.get("folder", "") or f"study-{study.name}"))
-    connection = SiteConnection(grid, patience, lifetime, _print_log_line)
+    connection = SiteMessenger(grid, patience, lifetime, _print_log_line)
     min_sites = int(config.get("min_sites", 1))
-    return Coordinator(study, stages, connection, folder, min_sites, _print_log_line)
+    return FederatedStudyCoordinator(
+        study, stages, connection, folder, min_sites, _print_log_line
+    )
 
 
 def _print_log_line(text: str) -> None:
@@ -71,4 +77,4 @@ def _print_log_line(text: str) -> None:
 
 
 app = ServerApp()
-app.main()(run_study)
+app.main()(run_federated_study)

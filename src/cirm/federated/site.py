@@ -18,10 +18,10 @@ from cirm.admm import (
     ADMMVariables,
     init_admm_variables,
     rescale_lagrange_multipliers,
-    take_local_step,
+    take_local_gradient_step,
 )
 from cirm.environments import Environment
-from cirm.federated.study import SiteTask, StageSegment
+from cirm.federated.study import SiteAssignment, StageStepRange
 from cirm.federated.tensor_file import (
     get_optimiser_state_tensors,
     read_tensor_file,
@@ -30,7 +30,7 @@ from cirm.federated.tensor_file import (
 )
 from cirm.objectives import Batch
 from cirm.randomness import Randomness
-from cirm.training import check_parameters_are_finite, split_rows_evenly
+from cirm.training import check_parameters_are_finite, split_rows_into_equal_parts
 
 Tensors = Mapping[str, Tensor]
 
@@ -39,7 +39,7 @@ class StageNotStartedError(ValueError):
     """The site has no state for the stage and needs the prior to start it."""
 
 
-class SiteReply(NamedTuple):
+class TensorsSentBySite(NamedTuple):
     """Tensors that leave the site, and metrics [replica] for monitoring."""
 
     tensors: dict[str, Tensor]
@@ -47,13 +47,15 @@ class SiteReply(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Site:
+class FederatedSite:
     """One environment, under the site's name, and the folder of its state."""
 
     environment: Environment
     folder: Path
 
-    def run_training_steps(self, assignment: SiteTask, received: Tensors) -> SiteReply:
+    def run_training_steps(
+        self, assignment: SiteAssignment, received: Tensors
+    ) -> TensorsSentBySite:
         """Take the steps of a segment.
 
         The server sends `features` [replica, f], `shared` [replica, q] and, for the
@@ -62,10 +64,10 @@ class Site:
         where features move without an average before, `gradient` [replica, f].
         """
         study, stage, segment = assignment
-        tensors, notes = self._load_state(assignment, received)
+        tensors, notes = self._load_stage_state(assignment, received)
         if notes["done"] == list(segment):
             return _build_site_reply(segment, tensors, notes["metrics"])
-        learner = study.create_learner()
+        learner = study.create_learner_of_study()
         carry = _restore_admm_variables(tensors, notes, received["shared"])
         optimiser = learner.descent.create_optimiser(carry.local)
         restore_optimiser_state(optimiser, tensors)
@@ -75,13 +77,17 @@ class Site:
         for turn in range(segment.first, segment.last):
             if turn // steps_per_batch != number:
                 number = turn // steps_per_batch
-                batch = self._build_batch(assignment, number, f"visit {segment.first}")
-                weights = learner.admm.get_constraint_weights(batch.progress)
+                batch = self._build_batch_by_number(
+                    assignment, number, f"visit {segment.first}"
+                )
+                weights = learner.admm.get_constraint_weights_at_progress(
+                    batch.progress
+                )
                 carry = rescale_lagrange_multipliers(carry, weights)
                 view = viewer(received["features"], batch)
-            follows, _ = learner.admm.find_position_in_round(turn, stage.steps)
+            follows, _ = learner.admm.find_step_in_admm_round(turn, stage.steps)
             # The coordinator ends rounds.
-            carry, values = take_local_step(
+            carry, values = take_local_gradient_step(
                 carry, view, optimiser, past, follows, ends_round=False
             )
         check_parameters_are_finite(
@@ -94,26 +100,26 @@ class Site:
             tensors["gradient"] = gradient
         metrics = {name: values[name].tolist() for name in ("risk", "constraint")}
         notes = {"done": list(segment), "pending": segment.averages, "metrics": metrics}
-        path = self._get_state_path(assignment)
+        path = self._get_path_of_stage_state(assignment)
         write_tensor_file(path, tensors, {**notes, "weights": carry.weights})
         return _build_site_reply(segment, tensors, metrics)
 
     def compute_feature_gradient(
-        self, assignment: SiteTask, received: Tensors
-    ) -> SiteReply:
+        self, assignment: SiteAssignment, received: Tensors
+    ) -> TensorsSentBySite:
         """Return the gradient of the features after an average; nothing is stored."""
-        tensors, _ = self._load_state(assignment, received)
+        tensors, _ = self._load_stage_state(assignment, received)
         gradient = self._compute_loss_gradient(assignment, tensors, received)
-        return SiteReply({"gradient": gradient}, {})
+        return TensorsSentBySite({"gradient": gradient}, {})
 
     def _compute_loss_gradient(
-        self, assignment: SiteTask, tensors: Tensors, received: Tensors
+        self, assignment: SiteAssignment, tensors: Tensors, received: Tensors
     ) -> Tensor:
         """Return the gradient [replica, f] of the features' loss at the shared w."""
         study, stage, segment = assignment
-        learner = study.create_learner()
+        learner = study.create_learner_of_study()
         number = (segment.last - 1) // learner.admm.steps_per_batch
-        batch = self._build_batch(assignment, number, f"slope {segment.last}")
+        batch = self._build_batch_by_number(assignment, number, f"slope {segment.last}")
         features = received["features"].clone().requires_grad_()
         view = learner.choose_batch_objectives(tensors["prior"], stage.examples)(
             features, batch
@@ -121,11 +127,11 @@ class Site:
         loss = view.feature_loss(received["shared"]).sum()
         return torch.autograd.grad(loss, features)[0]
 
-    def _load_state(
-        self, assignment: SiteTask, received: Tensors
+    def _load_stage_state(
+        self, assignment: SiteAssignment, received: Tensors
     ) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return the tensors and notes of a stage; at its start, the initial ones."""
-        stored = read_tensor_file(self._get_state_path(assignment))
+        stored = read_tensor_file(self._get_path_of_stage_state(assignment))
         if stored is not None:
             return stored
         if "prior" not in received:
@@ -134,18 +140,21 @@ class Site:
                 f"site {name!r}: the site has no tensors of this stage yet. The "
                 "server will send them with its next request"
             )
-        weights = assignment.study.create_learner().admm.get_constraint_weights(0.0)
+        admm = assignment.study.create_learner_of_study().admm
+        weights = admm.get_constraint_weights_at_progress(0.0)
         carry = init_admm_variables(received["shared"], 1, weights)
         tensors = {"local": carry.local.detach()[:, 0], "u": carry.u[:, 0]}
         tensors |= {"v": carry.v[:, 0], "prior": received["prior"]}
         notes: dict[str, Any] = {"done": None, "pending": False, "metrics": {}}
         return tensors, {**notes, "weights": weights}
 
-    def _build_batch(self, assignment: SiteTask, number: int, noise: str) -> Batch:
+    def _build_batch_by_number(
+        self, assignment: SiteAssignment, number: int, noise: str
+    ) -> Batch:
         """Make a batch by its number, the same that a joint run would take."""
         study, stage, _ = assignment
         randomness = Randomness(study.seeds).at("stage", stage.number)
-        environment, descent = self.environment, study.create_learner().descent
+        environment, descent = self.environment, study.create_learner_of_study().descent
         epoch, step = divmod(number, stage.steps)
         if stage.steps == 1:
             piece = environment.take_all(len(study.seeds))
@@ -154,12 +163,14 @@ class Site:
             for _ in range(epoch):
                 order.permutation(len(environment))
             rows = order.permutation(len(environment))
-            piece = environment.take(split_rows_evenly(rows, stage.steps)[step])
+            piece = environment.take(
+                split_rows_into_equal_parts(rows, stage.steps)[step]
+            )
         draws = randomness.at("noise", environment.name, noise).start_draws()
         progress = (epoch + step / stage.steps) / descent.epochs
         return descent.build_batch([piece], draws, progress)
 
-    def _get_state_path(self, assignment: SiteTask) -> Path:
+    def _get_path_of_stage_state(self, assignment: SiteAssignment) -> Path:
         study, stage, _ = assignment
         name = f"{study.name}-{study.run_id}-{stage.number}.safetensors"
         return self.folder / name
@@ -178,8 +189,8 @@ def _restore_admm_variables(
 
 
 def _build_site_reply(
-    segment: StageSegment, tensors: Tensors, metrics: dict[str, list[float]]
-) -> SiteReply:
+    segment: StageStepRange, tensors: Tensors, metrics: dict[str, list[float]]
+) -> TensorsSentBySite:
     leaving = {}
     if segment.averages:
         leaving["value"] = tensors["local"] + tensors["u"]
@@ -187,4 +198,4 @@ def _build_site_reply(
         leaving["local"] = tensors["local"]
     if segment.updates_features_before_average:
         leaving["gradient"] = tensors["gradient"]
-    return SiteReply(leaving, metrics)
+    return TensorsSentBySite(leaving, metrics)

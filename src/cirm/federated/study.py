@@ -20,7 +20,7 @@ SUPPORTED_LEARNERS = ("birm", "bvirm")
 
 
 @dataclass(frozen=True)
-class Study:
+class FederatedStudySettings:
     """A learner with its settings, the seeds, and the form of the data.
 
     `name` distinguishes studies that share sites, and `run_id` those of the same name
@@ -54,13 +54,13 @@ class Study:
         """Classification of the classes, or regression."""
         return Task(self.classes)
 
-    def create_learner(self) -> BIRM:
+    def create_learner_of_study(self) -> BIRM:
         """Create the learner; BVIRM has the methods of BIRM that are used here."""
         targets = torch.zeros(1, dtype=torch.int64 if self.classes else torch.float32)
         like = Environment("any", torch.zeros(1, *self.features), targets, self.task)
         return cast("BIRM", create(self.learner, like, self.settings, self.preset))
 
-    def check_data_format(
+    def check_data_format_of_site(
         self, site: str, features: tuple[int, ...], classes: tuple[str, ...]
     ) -> None:
         """Refuse a site whose data have another form."""
@@ -77,7 +77,7 @@ class Study:
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
-    def from_json(cls, text: str) -> Study:
+    def from_json(cls, text: str) -> FederatedStudySettings:
         """Return the study that `to_json` described."""
         try:
             content = json.loads(text)
@@ -94,7 +94,7 @@ class Study:
             ) from None
 
 
-class StageInfo(NamedTuple):
+class FederatedStageInfo(NamedTuple):
     """A stage: its number, the steps of an epoch, and the examples of all sites."""
 
     number: int
@@ -102,7 +102,7 @@ class StageInfo(NamedTuple):
     examples: int
 
 
-class StageSegment(NamedTuple):
+class StageStepRange(NamedTuple):
     """Steps `first` to `last` of a stage, which sites take on their own.
 
     If it `averages`, the sites then send their values to be averaged. The server takes
@@ -118,12 +118,12 @@ class StageSegment(NamedTuple):
     is_last: bool
 
 
-class SiteTask(NamedTuple):
+class SiteAssignment(NamedTuple):
     """What the server asks of a site."""
 
-    study: Study
-    stage: StageInfo
-    segment: StageSegment
+    study: FederatedStudySettings
+    stage: FederatedStageInfo
+    segment: StageStepRange
 
     def to_dict(self) -> dict[str, Any]:
         """Return the assignment as JSON values."""
@@ -131,18 +131,22 @@ class SiteTask(NamedTuple):
         return {"study": self.study.to_json(), **parts}
 
     @classmethod
-    def from_dict(cls, notes: Mapping[str, Any]) -> SiteTask:
+    def from_dict(cls, notes: Mapping[str, Any]) -> SiteAssignment:
         """Return the assignment that `to_dict` described."""
-        study = Study.from_json(notes["study"])
-        return cls(study, StageInfo(*notes["stage"]), StageSegment(*notes["segment"]))
+        study = FederatedStudySettings.from_json(notes["study"])
+        return cls(
+            study,
+            FederatedStageInfo(*notes["stage"]),
+            StageStepRange(*notes["segment"]),
+        )
 
 
-def split_stage_into_segments(
+def split_stage_into_step_ranges(
     admm: ADMM, epochs: int, steps: int, has_features: bool
-) -> Iterator[StageSegment]:
+) -> Iterator[StageStepRange]:
     """Split a stage into segments; `steps` is the number of batches in an epoch."""
     length, total = (
-        admm.count_steps_per_round(steps),
+        admm.count_steps_per_admm_round(steps),
         epochs * steps * admm.steps_per_batch,
     )
     first = 0
@@ -154,7 +158,7 @@ def split_stage_into_segments(
         is_last, ends_round = last == total, last % length == 0
         moves = has_features and last % admm.steps_per_batch == 0
         before, after = moves and not ends_round, moves and ends_round
-        yield StageSegment(first, last, is_last or ends_round, before, after, is_last)
+        yield StageStepRange(first, last, is_last or ends_round, before, after, is_last)
         first = last
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from cirm.registry import Registry
+from cirm.registry import NamedClassRegistry
 
 if TYPE_CHECKING:
     from cirm.inference.eiil import EIIL
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 INFERENCE = {"eiil": "EIIL"}
 """Class name by key; the module is named after the key."""
 
-REGISTRY = Registry("inference", "cirm.inference", __name__, INFERENCE)
+REGISTRY = NamedClassRegistry("inference", "cirm.inference", __name__, INFERENCE)
 """The built-in ways to infer environments and those that installed packages offer."""
 
 

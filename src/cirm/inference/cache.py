@@ -43,14 +43,14 @@ class CachedInference:
     ) -> Stage:
         """Return the inferred environments of a stage, computed now or earlier."""
         pool = pool_environments(stage)
-        path = self._get_cache_path(randomness)
+        path = self._get_inference_cache_path(randomness)
         second = read_inferred_groups(path, len(pool))
         if second is None:
             second = self.inference.infer_groups(pool, randomness, watch)
             write_inferred_groups(path, second)
         return split_environment_by_group(pool, second)
 
-    def _get_cache_path(self, randomness: Randomness) -> Path:
+    def _get_inference_cache_path(self, randomness: Randomness) -> Path:
         content = repr((self.data, self.inference, randomness))
         name = hashlib.sha256(content.encode()).hexdigest()[:20]
         return self.folder / f"{name}.json"

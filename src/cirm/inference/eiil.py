@@ -89,7 +89,8 @@ class EIIL:
             if value < 0 or (name == "rate" and value == 0):
                 allowed = "above 0" if name == "rate" else "0 or more"
                 raise ValueError(
-                    f"eiil: the setting {name} must be {allowed}, but is {value}."
+                    f"eiil: the setting {name} must be {allowed}, but is {value}. Pass "
+                    "another value."
                 )
         self._build_descent()
 
@@ -128,7 +129,9 @@ class EIIL:
         if not self.steps:
             return slopes > 0
         start = randomness.at("places").normal(len(pool))[0]
-        return maximise_irm_penalty(slopes, start, self.steps, self.rate) > 0
+        return (
+            find_groups_of_highest_irm_penalty(slopes, start, self.steps, self.rate) > 0
+        )
 
     def compute_loss_derivatives(
         self,
@@ -168,7 +171,7 @@ class EIIL:
         return {"risk": risk, "l2": self.l2 * params.square().sum(-1)}
 
 
-def maximise_irm_penalty(
+def find_groups_of_highest_irm_penalty(
     slopes: Tensor, logits: Tensor, steps: int, rate: float
 ) -> Tensor:
     """Maximise the mean penalty with Adam; return logits [n] of the second group.

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from cirm.registry import Registry
+from cirm.registry import NamedClassRegistry
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -72,7 +72,7 @@ DEFAULT_LEARNER = "steady"
 CONTINUAL = {"c-virmv1": "virmv1", "c-virmg": "virmg", "c-bvirm": "bvirm"}
 """The paper's names of three learners when they run on a sequence."""
 
-REGISTRY = Registry("learner", "cirm.learners", __name__, LEARNERS, CONTINUAL)
+REGISTRY = NamedClassRegistry("learner", "cirm.learners", __name__, LEARNERS, CONTINUAL)
 """The built-in learners and those that installed packages offer."""
 
 NETWORK: dict[str, tuple[Any, Any]] = {
@@ -295,7 +295,7 @@ def create(
     cls = get_learner_class(learner)
     given = {**get_preset_settings(learner, preset), **(settings or {})}
     check_setting_names(learner, given)
-    _check_task(learner, environment.task)
+    _check_learner_supports_task(learner, environment.task)
     values = {**cls.defaults, **get_learner_key_and_settings(learner)[1], **given}
     if network is None and not isinstance(learner, str | type):
         network = learner.network
@@ -362,7 +362,7 @@ def train_on_tiny_data(learner: LearnerLike, regression: bool = False) -> Tensor
         return bound.predict(state, inputs[None, :20])
 
 
-def _check_task(learner: LearnerLike, task: Task) -> None:
+def _check_learner_supports_task(learner: LearnerLike, task: Task) -> None:
     """Raise an error if a learner cannot learn a task."""
     tasks = get_learner_class(learner).tasks
     if task.kind not in tasks:

@@ -25,7 +25,7 @@ from cirm.learners.last_layer import (
     init_last_layer_state,
     train_and_refit_last_layer,
 )
-from cirm.memory import ExampleMemory
+from cirm.memory import PastExampleMemory
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,9 @@ class AFR(Learner[LastLayerState]):
         self.check_setting("memory", self.memory >= 1, "1 or more")
         self.check_setting("l2", self.l2 >= 0, "0 or more")
 
-    def compute_example_weights(self, outputs: Tensor, memory: ExampleMemory) -> Tensor:
+    def compute_example_weights(
+        self, outputs: Tensor, memory: PastExampleMemory
+    ) -> Tensor:
         """Return weights [replica, n] with sum one, by probabilities and classes."""
         y = memory.kept.y
         probabilities = (-self.likelihood.compute_losses(outputs, y)).exp()

@@ -21,18 +21,23 @@ from cirm.environments import Examples, Stage
 from cirm.learners.base import Learner
 from cirm.learners.rehearsal import (
     Gradient,
-    MemoryState,
-    follow_gradient_and_store_examples,
-    init_memory_state,
+    ParametersAndMemoryState,
+    descend_gradient_and_store_examples,
+    init_parameters_and_memory_state,
 )
 from cirm.memory import select_examples_at_rows
 from cirm.objectives import Batch, compute_mean_risk
-from cirm.randomness import Draws, Randomness
-from cirm.training import Terms, Watch, ignore_training_steps, make_gradient_function
+from cirm.randomness import RandomDraws, Randomness
+from cirm.training import (
+    Terms,
+    Watch,
+    create_gradient_function_of_loss,
+    ignore_training_steps,
+)
 
 
 @dataclass(frozen=True)
-class AGEM(Learner[MemoryState]):
+class AGEM(Learner[ParametersAndMemoryState]):
     """Risk of the stage, with gradients that do not raise the mean risk of the past.
 
     Args:
@@ -62,7 +67,7 @@ class AGEM(Learner[MemoryState]):
         }
     }
 
-    init = init_memory_state
+    init = init_parameters_and_memory_state
 
     def __post_init__(self) -> None:
         self.check_setting("memory", self.memory >= 0, "0 or more")
@@ -70,50 +75,58 @@ class AGEM(Learner[MemoryState]):
 
     def observe(
         self,
-        state: MemoryState,
+        state: ParametersAndMemoryState,
         stage: Stage,
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
-    ) -> MemoryState:
+    ) -> ParametersAndMemoryState:
         """Follow the projected gradients of the risk, then keep some examples."""
         gradient = self.create_gradient_function(
             randomness.at("reference").start_draws()
         )
-        return follow_gradient_and_store_examples(
+        return descend_gradient_and_store_examples(
             self, gradient, state, stage, randomness, watch
         )
 
-    def compute_loss(self, params: Tensor, past: MemoryState, batch: Batch) -> Terms:
+    def compute_loss(
+        self, params: Tensor, past: ParametersAndMemoryState, batch: Batch
+    ) -> Terms:
         """Return the risk of each replica."""
         risk = compute_mean_risk(self.network, self.likelihood, params, batch)
         return {"risk": risk}
 
-    def create_gradient_function(self, draws: Draws) -> Gradient:
+    def create_gradient_function(self, draws: RandomDraws) -> Gradient:
         """Return a function that projects the gradient of the risk."""
 
         def compute_gradient(
-            params: Tensor, past: MemoryState, batch: Batch
+            params: Tensor, past: ParametersAndMemoryState, batch: Batch
         ) -> tuple[Tensor, Terms]:
-            own, terms = make_gradient_function(self.compute_loss)(params, past, batch)
+            own, terms = create_gradient_function_of_loss(self.compute_loss)(
+                params, past, batch
+            )
             stored = past.memory.kept.y.shape[1]
             if not stored:
                 return own, terms
             rows = draws.permutation(stored)[:, : self.reference]
             kept = Examples(*(part.cpu() for part in past.memory.kept))
             examples = select_examples_at_rows(kept, rows)
-            reference = self.compute_past_gradient(params, examples)
-            return project_onto_reference_gradient(own, reference), terms
+            reference = self.compute_gradient_on_stored_examples(params, examples)
+            return remove_conflict_with_reference_gradient(own, reference), terms
 
         return compute_gradient
 
-    def compute_past_gradient(self, params: Tensor, examples: Examples) -> Tensor:
+    def compute_gradient_on_stored_examples(
+        self, params: Tensor, examples: Examples
+    ) -> Tensor:
         """Return the gradient [replica, p] of the mean risk of past examples."""
         x, y = (part.to(self.descent.device) for part in examples)
         losses = self.likelihood.compute_losses(self.network(params, x), y)
         return torch.autograd.grad(losses.mean(-1).sum(), params)[0]
 
 
-def project_onto_reference_gradient(gradient: Tensor, reference: Tensor) -> Tensor:
+def remove_conflict_with_reference_gradient(
+    gradient: Tensor, reference: Tensor
+) -> Tensor:
     """Remove from gradients [replica, p] what opposes reference gradients."""
     product = (gradient * reference).sum(-1, keepdim=True)
     square = reference.square().sum(-1, keepdim=True)

@@ -24,18 +24,28 @@ from torch import Tensor
 
 from cirm.environments import Stage
 from cirm.learners.base import Learner
-from cirm.learners.features import compute_stage_moments, create_empty_moments
-from cirm.learners.rehearsal import init_memory_state, join_past_environments
-from cirm.memory import ExampleMemory, add_stage_to_memory, move_to_device
+from cirm.learners.features import (
+    compute_feature_moments_of_stage,
+    create_empty_feature_moments,
+)
+from cirm.learners.rehearsal import (
+    build_batch_with_past_environments,
+    init_parameters_and_memory_state,
+)
+from cirm.memory import (
+    PastExampleMemory,
+    add_examples_of_stage_to_memory,
+    move_tensors_to_device,
+)
 from cirm.objectives import (
     Batch,
     FeatureMoments,
     compute_feature_moments,
     compute_features_and_risk,
     compute_moment_distances,
-    concatenate_moments,
+    concatenate_feature_moments,
     list_environment_pairs,
-    select_moments_of_environments,
+    select_feature_moments_of_environments,
 )
 from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, ignore_training_steps
@@ -45,7 +55,7 @@ class AlignState(NamedTuple):
     """Parameters [replica, p], kept examples, and moments of past environments."""
 
     params: Tensor
-    memory: ExampleMemory
+    memory: PastExampleMemory
     moments: FeatureMoments
 
 
@@ -77,8 +87,10 @@ class Align(Learner[AlignState]):
 
     def init(self, randomness: Randomness) -> AlignState:
         """Return random parameters, without examples or moments."""
-        params, memory = init_memory_state(self, randomness)
-        return AlignState(params, memory, create_empty_moments(self.network, params))
+        params, memory = init_parameters_and_memory_state(self, randomness)
+        return AlignState(
+            params, memory, create_empty_feature_moments(self.network, params)
+        )
 
     def observe(
         self,
@@ -88,19 +100,21 @@ class Align(Learner[AlignState]):
         watch: Watch = ignore_training_steps,
     ) -> AlignState:
         """Minimise the penalised risk, then keep examples and moments of the stage."""
-        past = move_to_device(state, self.descent.device)
+        past = move_tensors_to_device(state, self.descent.device)
         args = past.params, past, stage, randomness, watch
         params = self.descent.minimise(self.compute_loss, *args)
         size = self.memory if self.form == "replay" else 0
         source = randomness.at("memory")
-        memory = add_stage_to_memory(state.memory, stage, size, source)
-        new = compute_stage_moments(self, params, stage)
-        return AlignState(params, memory, concatenate_moments(past.moments, new))
+        memory = add_examples_of_stage_to_memory(state.memory, stage, size, source)
+        new = compute_feature_moments_of_stage(self, params, stage)
+        return AlignState(
+            params, memory, concatenate_feature_moments(past.moments, new)
+        )
 
     def compute_loss(self, params: Tensor, past: AlignState, batch: Batch) -> Terms:
         """Return the penalised risk of each replica."""
         new = len(batch.sizes)
-        batch = join_past_environments(self.descent, batch, past.memory)
+        batch = build_batch_with_past_environments(self.descent, batch, past.memory)
         features, _, risk = compute_features_and_risk(
             self.network, self.likelihood, params, batch
         )
@@ -123,23 +137,23 @@ class Align(Learner[AlignState]):
         first, second = list_environment_pairs(new)
         pairs = [
             (
-                select_moments_of_environments(moments, first),
-                select_moments_of_environments(moments, second),
+                select_feature_moments_of_environments(moments, first),
+                select_feature_moments_of_environments(moments, second),
             )
         ]
         every = [place for place in range(new) for _ in range(past)]
         pairs.append(
             (
-                select_moments_of_environments(moments, every),
-                select_moments_of_environments(kept, [*range(past)] * new),
+                select_feature_moments_of_environments(moments, every),
+                select_feature_moments_of_environments(kept, [*range(past)] * new),
             )
         )
         replayed = range(new, moments.means.shape[1])
         own = list(range(len(replayed)))
         pairs.append(
             (
-                select_moments_of_environments(moments, list(replayed)),
-                select_moments_of_environments(kept, own),
+                select_feature_moments_of_environments(moments, list(replayed)),
+                select_feature_moments_of_environments(kept, own),
             )
         )
         return torch.cat([compute_moment_distances(*pair) for pair in pairs], 1)

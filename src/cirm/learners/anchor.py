@@ -18,18 +18,18 @@ from torch import Tensor
 
 from cirm.learners.base import Learner
 from cirm.learners.linear_models import (
-    MomentState,
+    MomentRegressionState,
+    add_moments_and_refit_regression,
     centre_second_moments,
     check_network_is_linear,
-    init_moment_state,
+    init_moment_regression_state,
     solve_normal_equations,
-    update_moments_and_refit,
 )
 from cirm.training import Terms
 
 
 @dataclass(frozen=True)
-class Anchor(Learner[MomentState]):
+class Anchor(Learner[MomentRegressionState]):
     """Least squares in which the environments' mean residuals count `gamma` times.
 
     Its network is linear, and the settings of training are not used.
@@ -49,7 +49,7 @@ class Anchor(Learner[MomentState]):
     defaults = {"network": "linear"}
     tasks = ("regression",)
 
-    init, observe = init_moment_state, update_moments_and_refit
+    init, observe = init_moment_regression_state, add_moments_and_refit_regression
 
     def __post_init__(self) -> None:
         self.check_setting("gamma", self.gamma >= 0, "0 or more")

@@ -318,10 +318,15 @@ class Learner(Generic[State]):
         if not examples:
             return {}
         rows = float(sum(e.y.shape[1] for e in examples))
-        scores = [self._score_examples(state, examples) for state in (before, after)]
+        scores = [
+            self._compute_mean_score_of_examples(state, examples)
+            for state in (before, after)
+        ]
         return {"rows": rows, "stored": rows, "before": scores[0], "after": scores[1]}
 
-    def _score_examples(self, state: State, examples: list[Examples]) -> float:
+    def _compute_mean_score_of_examples(
+        self, state: State, examples: list[Examples]
+    ) -> float:
         """Return the accuracy in percent or mean squared error on examples."""
         scores = []
         for x, y in examples:
@@ -392,5 +397,6 @@ class Learner(Generic[State]):
         if not valid:
             raise ValueError(
                 f"{type(self).__name__.lower()}: the setting {name} must be "
-                f"{allowed}, but is {getattr(self, name)!r}."
+                f"{allowed}, but is {getattr(self, name)!r}. Change it with --set "
+                f"{name}=VALUE (in Python {name}=)."
             )

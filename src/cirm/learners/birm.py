@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from cirm.admm import ADMM, BatchObjectives, Growth, split_batch_by_environment
+from cirm.admm import ADMM, ADMMBatchObjectives, Growth, split_batch_by_environment
 from cirm.environments import Stage, count_examples
 from cirm.learners.base import Learner
 from cirm.objectives import (
@@ -134,13 +134,15 @@ class BIRM(Learner[BIRMState]):
         view = self.choose_batch_objectives(
             self.get_prior_parameters(state), count_examples(stage)
         )
-        features, shared = self.get_initial_parameters(state)
+        features, shared = self.get_initial_parameters_of_stage(state)
         features, carry = self.admm.solve(
             view, features, shared, state.last, self.descent, stage, randomness, watch
         )
         return self.build_state_after_stage(features, carry.shared, carry.local)
 
-    def get_initial_parameters(self, state: BIRMState) -> tuple[Tensor, Tensor]:
+    def get_initial_parameters_of_stage(
+        self, state: BIRMState
+    ) -> tuple[Tensor, Tensor]:
         """Return features [replica, f] and w [replica, q] at which a stage starts."""
         features, shared = state.params.tensor_split((self._first_head_index,), 1)
         return features, shared
@@ -151,7 +153,7 @@ class BIRM(Learner[BIRMState]):
 
     def choose_batch_objectives(
         self, prior: Tensor, examples: float
-    ) -> Callable[[Tensor, Batch], BatchObjectives]:
+    ) -> Callable[[Tensor, Batch], ADMMBatchObjectives]:
         """Return the function from features and a batch to the view of `ADMM.solve`."""
         return (
             self.compute_head_objectives
@@ -168,11 +170,11 @@ class BIRM(Learner[BIRMState]):
 
     def compute_network_objectives(
         self, features: Tensor, batch: Batch
-    ) -> BatchObjectives:
+    ) -> ADMMBatchObjectives:
         """Return risks of whole networks, and gradients by differentiation."""
         each = split_batch_by_environment(batch)
 
-        def compute_gradients(local: Tensor) -> tuple[Terms, Tensor]:
+        def compute_gradients_of_networks(local: Tensor) -> tuple[Terms, Tensor]:
             params = local.flatten(0, 1)
             risks = compute_environment_risks(
                 self.network, self.likelihood, params, each
@@ -180,11 +182,13 @@ class BIRM(Learner[BIRMState]):
             (gradients,) = torch.autograd.grad(risks.sum(), local, create_graph=True)
             return {"risk": risks.view(local.shape[:2])}, gradients
 
-        return BatchObjectives(compute_gradients, lambda shared: shared.sum(-1))
+        return ADMMBatchObjectives(
+            compute_gradients_of_networks, lambda shared: shared.sum(-1)
+        )
 
     def compute_head_objectives(
         self, features: Tensor, batch: Batch
-    ) -> BatchObjectives:
+    ) -> ADMMBatchObjectives:
         """Return risks of heads on shared features, and gradients in closed form."""
         padding = features.new_zeros(
             len(features), self.network.size - self._first_head_index
@@ -193,7 +197,7 @@ class BIRM(Learner[BIRMState]):
         hidden = self.network.compute_features(whole, batch.x, batch.noise)
         each = split_batch_by_environment(batch._replace(x=hidden.detach()))
 
-        def compute_gradients(local: Tensor) -> tuple[Terms, Tensor]:
+        def compute_gradients_of_heads(local: Tensor) -> tuple[Terms, Tensor]:
             outputs = apply_linear_heads(local.flatten(0, 1), each.x)
             losses = self.likelihood.compute_losses(outputs, each.y)
             risks = average_values_by_environment(losses, each.share)
@@ -208,4 +212,4 @@ class BIRM(Learner[BIRMState]):
             )
             return average_values_by_environment(losses, batch.share).sum(-1)
 
-        return BatchObjectives(compute_gradients, compute_feature_loss)
+        return ADMMBatchObjectives(compute_gradients_of_heads, compute_feature_loss)

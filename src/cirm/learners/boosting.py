@@ -22,16 +22,16 @@ from torch import Tensor
 from cirm.environments import Stage
 from cirm.learners.base import Learner
 from cirm.memory import (
-    ExampleMemory,
-    add_stage_to_memory,
+    PastExampleMemory,
+    add_examples_of_stage_to_memory,
     create_empty_memory,
-    move_to_device,
+    move_tensors_to_device,
 )
 from cirm.randomness import Randomness
 from cirm.training import Watch, ignore_training_steps
 
 
-class Forest(NamedTuple):
+class BoostedTreeEnsembles(NamedTuple):
     """Models of boosted trees, one for each stage that counts.
 
     An example starts at node 0 and goes to the left child where its feature is at most
@@ -61,8 +61,8 @@ class Forest(NamedTuple):
 class BoostingState(NamedTuple):
     """The trees, and the examples that are kept."""
 
-    forest: Forest
-    memory: ExampleMemory
+    forest: BoostedTreeEnsembles
+    memory: PastExampleMemory
 
 
 @dataclass(frozen=True)
@@ -119,9 +119,11 @@ class Boosting(Learner[BoostingState]):
     def init(self, randomness: Randomness) -> BoostingState:
         """Return no trees and no examples."""
         replicas = len(randomness.seeds)
-        empty = self.create_empty_forest()
-        none = Forest(*(part.expand(replicas, *part.shape)[:, None] for part in empty))
-        forest = Forest(*(part[:, :0].contiguous() for part in none))
+        empty = self.create_empty_tree_ensemble()
+        none = BoostedTreeEnsembles(
+            *(part.expand(replicas, *part.shape)[:, None] for part in empty)
+        )
+        forest = BoostedTreeEnsembles(*(part[:, :0].contiguous() for part in none))
         return BoostingState(forest, create_empty_memory(replicas))
 
     def observe(
@@ -135,14 +137,18 @@ class Boosting(Learner[BoostingState]):
         replicas, source = len(randomness.seeds), randomness.at("memory")
         pooled = self.sequence == "pool"
         memory = state.memory if pooled else create_empty_memory(replicas)
-        whole = add_stage_to_memory(memory, stage, max(map(len, stage)), source)
-        fitted = [self.fit_forest(x, y) for x, y in zip(*whole.kept, strict=True)]
-        forest = Forest(
+        whole = add_examples_of_stage_to_memory(
+            memory, stage, max(map(len, stage)), source
+        )
+        fitted = [
+            self.fit_boosted_trees(x, y) for x, y in zip(*whole.kept, strict=True)
+        ]
+        forest = BoostedTreeEnsembles(
             *(torch.stack(p).unsqueeze(1) for p in zip(*fitted, strict=True))
         )
         if self.sequence == "average":
             pairs = zip(state.forest, forest, strict=True)
-            forest = Forest(*(torch.cat(pair, 1) for pair in pairs))
+            forest = BoostedTreeEnsembles(*(torch.cat(pair, 1) for pair in pairs))
         watch(1, 1, {})
         return BoostingState(forest, whole if pooled else state.memory)
 
@@ -152,21 +158,23 @@ class Boosting(Learner[BoostingState]):
         models = state.forest.baseline.shape[1]
         if not models:
             return inputs.new_zeros(len(x), 1, x.shape[1], max(1, self.classes))
-        forest = move_to_device(state.forest, "cpu")
+        forest = move_tensors_to_device(state.forest, "cpu")
         found = [
-            compute_forest_outputs(Forest(*(part[replica, m] for part in forest)), rows)
+            compute_outputs_of_boosted_trees(
+                BoostedTreeEnsembles(*(part[replica, m] for part in forest)), rows
+            )
             for replica, rows in enumerate(x)
             for m in range(models)
         ]
         return torch.stack(found).unflatten(0, (len(x), models)).to(inputs)
 
-    def create_empty_forest(self) -> Forest:
+    def create_empty_tree_ensemble(self) -> BoostedTreeEnsembles:
         """Return as many trees as are fitted, all of them without effect."""
         trees = self.iterations * (self.classes if self.classes > 2 else 1)
         nodes = 2 * self.leaves - 1
         places = torch.arange(nodes, dtype=torch.int32).repeat(trees, 1)
         zeros = torch.zeros(trees, nodes, dtype=torch.float64)
-        return Forest(
+        return BoostedTreeEnsembles(
             feature=torch.zeros(trees, nodes, dtype=torch.int32),
             threshold=zeros.clone(),
             left=places.clone(),
@@ -176,14 +184,14 @@ class Boosting(Learner[BoostingState]):
             baseline=torch.zeros(max(1, self.classes), dtype=torch.float64),
         )
 
-    def fit_forest(self, x: Tensor, y: Tensor) -> Forest:
+    def fit_boosted_trees(self, x: Tensor, y: Tensor) -> BoostedTreeEnsembles:
         """Fit trees to inputs [n, ...] and targets [n] of one replica."""
         from sklearn.ensemble import (
             HistGradientBoostingClassifier,
             HistGradientBoostingRegressor,
         )
 
-        forest = self.create_empty_forest()
+        forest = self.create_empty_tree_ensemble()
         settings = {
             "max_iter": self.iterations,
             "learning_rate": self.shrinkage,
@@ -206,11 +214,15 @@ class Boosting(Learner[BoostingState]):
         model = cls(**settings).fit(x.flatten(1).numpy(), y.numpy())
         # With two classes there is one tree an iteration, for the second class.
         targets = known if len(known) > 2 or not self.classes else known[1:]
-        copy_trees_into_forest(model, forest, targets)
+        copy_trees_into_tensors(model, forest, targets)
         return forest
 
 
-def copy_trees_into_forest(model: Any, forest: Forest, targets: list[int]) -> None:  # noqa: ANN401
+def copy_trees_into_tensors(
+    model: Any,  # noqa: ANN401
+    forest: BoostedTreeEnsembles,
+    targets: list[int],
+) -> None:
     """Copy the trees of a scikit-learn model into a forest that is large enough.
 
     The trees of an iteration add to the outputs `targets`, in this order.
@@ -238,7 +250,7 @@ def copy_trees_into_forest(model: Any, forest: Forest, targets: list[int]) -> No
             part[place, rows] = values.to(part.dtype)
 
 
-def compute_forest_outputs(forest: Forest, x: Tensor) -> Tensor:
+def compute_outputs_of_boosted_trees(forest: BoostedTreeEnsembles, x: Tensor) -> Tensor:
     """Return the outputs [n, k] of one model for inputs [n, d]."""
     x = x.double()
     trees = torch.arange(len(forest.outputs))

@@ -24,22 +24,22 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from cirm.admm import ADMM, BatchObjectives, Growth, split_batch_by_environment
+from cirm.admm import ADMM, ADMMBatchObjectives, Growth, split_batch_by_environment
 from cirm.environments import Stage, count_examples
 from cirm.learners.base import Learner
 from cirm.objectives import Batch, compute_expected_risks
 from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, ignore_training_steps
 from cirm.variational import (
-    Gaussian,
+    DiagonalGaussian,
     KLScale,
     check_variational_settings,
     compute_gaussian_kl,
     compute_kl_weight,
-    create_gaussian,
-    create_initial_posterior,
-    flatten_gaussian,
-    unflatten_gaussian,
+    create_diagonal_gaussian,
+    create_initial_posterior_of_stage,
+    flatten_gaussian_to_vector,
+    restore_gaussian_from_vector,
 )
 
 
@@ -52,7 +52,7 @@ class BVIRMState(NamedTuple):
     or zero.
     """
 
-    posterior: Gaussian
+    posterior: DiagonalGaussian
     start: Tensor
     last: Tensor
 
@@ -144,7 +144,7 @@ class BVIRM(Learner[BVIRMState]):
     def init(self, randomness: Randomness) -> BVIRMState:
         """Return the prior, and random means to start from."""
         means = self.network.init(randomness.at("params")).to(self.descent.device)
-        posterior = create_gaussian(means, self.prior_std, centred=True)
+        posterior = create_diagonal_gaussian(means, self.prior_std, centred=True)
         w_size = 2 * (self.network.size - self._first_head_index)
         past = means.new_zeros(len(means), int(self.past_at_zero), w_size)
         return BVIRMState(posterior, means, past)
@@ -160,30 +160,36 @@ class BVIRM(Learner[BVIRMState]):
         view = self.choose_batch_objectives(
             self.get_prior_parameters(state), count_examples(stage)
         )
-        features, shared = self.get_initial_parameters(state)
+        features, shared = self.get_initial_parameters_of_stage(state)
         features, carry = self.admm.solve(
             view, features, shared, state.last, self.descent, stage, randomness, watch
         )
         return self.build_state_after_stage(features, carry.shared, carry.local)
 
-    def get_initial_parameters(self, state: BVIRMState) -> tuple[Tensor, Tensor]:
+    def get_initial_parameters_of_stage(
+        self, state: BVIRMState
+    ) -> tuple[Tensor, Tensor]:
         """Return start values of features [replica, 2f] and w [replica, 2q]."""
-        start = create_initial_posterior(state.start, state.posterior, self.initial_std)
-        features, shared = map(flatten_gaussian, self.split_posterior_at_head(start))
+        start = create_initial_posterior_of_stage(
+            state.start, state.posterior, self.initial_std
+        )
+        features, shared = map(
+            flatten_gaussian_to_vector, self.split_posterior_at_head(start)
+        )
         return features, shared
 
     def get_prior_parameters(self, state: BVIRMState) -> Tensor:
         """Return what environments need to know: the posterior, [replica, 2p]."""
-        return flatten_gaussian(state.posterior)
+        return flatten_gaussian_to_vector(state.posterior)
 
     def choose_batch_objectives(
         self, prior: Tensor, examples: float
-    ) -> Callable[[Tensor, Batch], BatchObjectives]:
+    ) -> Callable[[Tensor, Batch], ADMMBatchObjectives]:
         """Return the function from features and a batch to the view of `ADMM.solve`."""
         kl_weight = self.beta * compute_kl_weight(self.kl_scale, examples)
         return partial(
             self.compute_posterior_objectives,
-            prior=self.split_posterior_at_head(unflatten_gaussian(prior)),
+            prior=self.split_posterior_at_head(restore_gaussian_from_vector(prior)),
             kl_weight=kl_weight,
         )
 
@@ -192,7 +198,7 @@ class BVIRM(Learner[BVIRMState]):
     ) -> BVIRMState:
         """Return the state after a stage; `local` is the w of each environment."""
         posterior = join_feature_and_head_posteriors(
-            unflatten_gaussian(features), unflatten_gaussian(shared)
+            restore_gaussian_from_vector(features), restore_gaussian_from_vector(shared)
         )
         return BVIRMState(posterior, posterior.mean[:, :0], local.mean(1, keepdim=True))
 
@@ -206,17 +212,21 @@ class BVIRM(Learner[BVIRMState]):
         self,
         features: Tensor,
         batch: Batch,
-        prior: tuple[Gaussian, Gaussian],
+        prior: tuple[DiagonalGaussian, DiagonalGaussian],
         kl_weight: float,
-    ) -> BatchObjectives:
+    ) -> ADMMBatchObjectives:
         """Return expected risks and KLs of posteriors, and their gradients."""
         each, count = split_batch_by_environment(batch), len(batch.sizes)
-        fixed = unflatten_gaussian(features.detach().repeat_interleave(count, 0))
-        expected = Gaussian(*(part.repeat_interleave(count, 0) for part in prior[1]))
+        fixed = restore_gaussian_from_vector(
+            features.detach().repeat_interleave(count, 0)
+        )
+        expected = DiagonalGaussian(
+            *(part.repeat_interleave(count, 0) for part in prior[1])
+        )
 
-        def compute_gradients(local: Tensor) -> tuple[Terms, Tensor]:
-            w = unflatten_gaussian(local.flatten(0, 1))
-            risks = self.compute_risks(
+        def compute_gradients_of_posteriors(local: Tensor) -> tuple[Terms, Tensor]:
+            w = restore_gaussian_from_vector(local.flatten(0, 1))
+            risks = self.compute_expected_environment_risks(
                 join_feature_and_head_posteriors(fixed, w), each
             )[:, 0]
             terms = {"risk": risks, "kl": kl_weight * compute_gaussian_kl(w, expected)}
@@ -225,33 +235,43 @@ class BVIRM(Learner[BVIRMState]):
             return {n: t.view(local.shape[:2]) for n, t in terms.items()}, gradients
 
         def compute_feature_loss(shared: Tensor) -> Tensor:
-            moving = unflatten_gaussian(features)
-            risks = self.compute_risks(
-                join_feature_and_head_posteriors(moving, unflatten_gaussian(shared)),
+            moving = restore_gaussian_from_vector(features)
+            risks = self.compute_expected_environment_risks(
+                join_feature_and_head_posteriors(
+                    moving, restore_gaussian_from_vector(shared)
+                ),
                 batch,
             )
             return (
                 risks + kl_weight * compute_gaussian_kl(moving, prior[0]).unsqueeze(-1)
             ).sum(-1)
 
-        return BatchObjectives(compute_gradients, compute_feature_loss)
+        return ADMMBatchObjectives(
+            compute_gradients_of_posteriors, compute_feature_loss
+        )
 
-    def compute_risks(self, q: Gaussian, batch: Batch) -> Tensor:
+    def compute_expected_environment_risks(
+        self, q: DiagonalGaussian, batch: Batch
+    ) -> Tensor:
         """Return the expected risk of each environment, [replica, e]."""
         return compute_expected_risks(
             self.network, self.likelihood, q, batch, self.samples
         )
 
-    def split_posterior_at_head(self, q: Gaussian) -> tuple[Gaussian, Gaussian]:
+    def split_posterior_at_head(
+        self, q: DiagonalGaussian
+    ) -> tuple[DiagonalGaussian, DiagonalGaussian]:
         """Return the posteriors of the features and of w."""
         pieces = [part.tensor_split((self._first_head_index,), 1) for part in q]
-        features, w = (Gaussian(*part) for part in zip(*pieces, strict=True))
+        features, w = (DiagonalGaussian(*part) for part in zip(*pieces, strict=True))
         return features, w
 
 
-def join_feature_and_head_posteriors(features: Gaussian, w: Gaussian) -> Gaussian:
+def join_feature_and_head_posteriors(
+    features: DiagonalGaussian, w: DiagonalGaussian
+) -> DiagonalGaussian:
     """Return one posterior of all parameters."""
     if not features.mean.shape[1]:
         return w
     mean, log_std = (torch.cat(part, 1) for part in zip(features, w, strict=True))
-    return Gaussian(mean, log_std)
+    return DiagonalGaussian(mean, log_std)

@@ -19,19 +19,19 @@ from torch import Tensor
 from cirm.environments import Stage
 from cirm.learners.base import Learner
 from cirm.learners.features import (
-    compute_stage_moments,
-    create_empty_moments,
+    compute_feature_moments_of_stage,
+    create_empty_feature_moments,
 )
-from cirm.memory import move_to_device
+from cirm.memory import move_tensors_to_device
 from cirm.objectives import (
     Batch,
     FeatureMoments,
     compute_feature_moments,
     compute_features_and_risk,
     compute_moment_distances,
-    concatenate_moments,
+    concatenate_feature_moments,
     list_environment_pairs,
-    select_moments_of_environments,
+    select_feature_moments_of_environments,
 )
 from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, ignore_training_steps
@@ -72,7 +72,7 @@ class CORAL(Learner[CORALState]):
     def init(self, randomness: Randomness) -> CORALState:
         """Return random parameters and no moments."""
         params = self.network.init(randomness.at("params"))
-        return CORALState(params, create_empty_moments(self.network, params))
+        return CORALState(params, create_empty_feature_moments(self.network, params))
 
     def observe(
         self,
@@ -82,11 +82,11 @@ class CORAL(Learner[CORALState]):
         watch: Watch = ignore_training_steps,
     ) -> CORALState:
         """Minimise the penalised risk, then keep the moments of the stage."""
-        past = move_to_device(state, self.descent.device)
+        past = move_tensors_to_device(state, self.descent.device)
         args = past.params, past, stage, randomness, watch
         params = self.descent.minimise(self.compute_loss, *args)
-        new = compute_stage_moments(self, params, stage)
-        return CORALState(params, concatenate_moments(past.moments, new))
+        new = compute_feature_moments_of_stage(self, params, stage)
+        return CORALState(params, concatenate_feature_moments(past.moments, new))
 
     def compute_loss(self, params: Tensor, past: CORALState, batch: Batch) -> Terms:
         """Return the penalised risk of each replica."""
@@ -94,13 +94,13 @@ class CORAL(Learner[CORALState]):
             self.network, self.likelihood, params, batch
         )
         moments = compute_feature_moments(features, batch.share)
-        moments = concatenate_moments(moments, past.moments)
+        moments = concatenate_feature_moments(moments, past.moments)
         first, second = list_environment_pairs(moments.means.shape[1])
         if not first or not self.penalty:
             return {"risk": risk}
         distances = compute_moment_distances(
-            select_moments_of_environments(moments, first),
-            select_moments_of_environments(moments, second),
+            select_feature_moments_of_environments(moments, first),
+            select_feature_moments_of_environments(moments, second),
             self.means,
         )
         return {"risk": risk, "penalty": self.penalty * distances.mean(-1)}

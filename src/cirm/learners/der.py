@@ -23,7 +23,7 @@ from cirm.learners.base import Learner
 from cirm.memory import (
     concatenate_examples,
     create_empty_examples,
-    draw_reservoir_rows,
+    draw_rows_kept_in_reservoir,
     select_examples_at_rows,
 )
 from cirm.objectives import (
@@ -31,11 +31,16 @@ from cirm.objectives import (
     average_risks_over_examples,
     average_values_by_environment,
 )
-from cirm.randomness import Draws, Randomness
-from cirm.training import Terms, Watch, ignore_training_steps, make_gradient_function
+from cirm.randomness import RandomDraws, Randomness
+from cirm.training import (
+    Terms,
+    Watch,
+    create_gradient_function_of_loss,
+    ignore_training_steps,
+)
 
 
-class Reservoir(NamedTuple):
+class ReplayReservoir(NamedTuple):
     """Examples, their outputs [replica, m, k], and the number of offers [replica]."""
 
     kept: Examples
@@ -47,7 +52,7 @@ class DERState(NamedTuple):
     """Parameters [replica, p] and the reservoir."""
 
     params: Tensor
-    memory: Reservoir
+    memory: ReplayReservoir
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,7 @@ class DER(Learner[DERState]):
         seen = torch.zeros(len(params), dtype=torch.int64)
         outputs = torch.zeros(len(params), 0, self.network.outputs)
         kept = create_empty_examples(len(params))
-        return DERState(params, Reservoir(kept, outputs, seen))
+        return DERState(params, ReplayReservoir(kept, outputs, seen))
 
     def observe(
         self,
@@ -112,27 +117,31 @@ class DER(Learner[DERState]):
             randomness.at(name).start_draws() for name in ("replay", "reservoir")
         )
 
-        def compute_gradient(
+        def compute_gradient_with_replay(
             params: Tensor, past: None, batch: Batch
         ) -> tuple[Tensor, Terms]:
             nonlocal memory
             replays = [
                 self.draw_replayed_examples(memory, replay_draws) for _ in range(2)
             ]
-            found = make_gradient_function(self.compute_loss)(params, replays, batch)
+            found = create_gradient_function_of_loss(self.compute_loss)(
+                params, replays, batch
+            )
             if self.memory:
                 with torch.no_grad():
                     outputs = self.network(params, batch.x)
-                memory = self.add_to_reservoir(memory, batch, outputs, reservoir_draws)
+                memory = self.add_stage_to_replay_reservoir(
+                    memory, batch, outputs, reservoir_draws
+                )
             return found
 
         params = self.descent.descend_along_gradient(
-            compute_gradient, state.params, None, stage, randomness, watch
+            compute_gradient_with_replay, state.params, None, stage, randomness, watch
         )
         return DERState(params, memory)
 
     def compute_loss(
-        self, params: Tensor, past: list[Reservoir], batch: Batch
+        self, params: Tensor, past: list[ReplayReservoir], batch: Batch
     ) -> Terms:
         """Return the risk, and the terms of two replayed draws."""
         outputs = self.network(params, batch.x, batch.noise)
@@ -152,30 +161,38 @@ class DER(Learner[DERState]):
             terms["replay"] = self.beta * losses.mean(-1)
         return terms
 
-    def draw_replayed_examples(self, memory: Reservoir, draws: Draws) -> Reservoir:
+    def draw_replayed_examples(
+        self, memory: ReplayReservoir, draws: RandomDraws
+    ) -> ReplayReservoir:
         """Draw `replay` different examples, or all if there are fewer."""
         rows = draws.permutation(memory.kept.y.shape[1])[:, : self.replay]
-        return select_reservoir_rows(memory, rows) if rows.shape[1] else memory
+        return (
+            select_rows_of_replay_reservoir(memory, rows) if rows.shape[1] else memory
+        )
 
-    def add_to_reservoir(
-        self, memory: Reservoir, batch: Batch, outputs: Tensor, draws: Draws
-    ) -> Reservoir:
+    def add_stage_to_replay_reservoir(
+        self, memory: ReplayReservoir, batch: Batch, outputs: Tensor, draws: RandomDraws
+    ) -> ReplayReservoir:
         """Return the reservoir after the examples of a batch arrived."""
         arriving = Examples(batch.x.cpu(), batch.y.cpu())
         held, arrivals = memory.kept.y.shape[1], arriving.y.shape[1]
-        rows = draw_reservoir_rows(held, arrivals, memory.seen, self.memory, draws)
-        whole = Reservoir(
+        rows = draw_rows_kept_in_reservoir(
+            held, arrivals, memory.seen, self.memory, draws
+        )
+        whole = ReplayReservoir(
             concatenate_examples([memory.kept, arriving]),
             torch.cat([memory.outputs, outputs.cpu()], 1),
             memory.seen + arrivals,
         )
-        return select_reservoir_rows(whole, rows)
+        return select_rows_of_replay_reservoir(whole, rows)
 
 
-def select_reservoir_rows(memory: Reservoir, rows: Tensor) -> Reservoir:
+def select_rows_of_replay_reservoir(
+    memory: ReplayReservoir, rows: Tensor
+) -> ReplayReservoir:
     """Return the examples and outputs at rows [replica, m]."""
     places = rows.unsqueeze(-1).expand(-1, -1, memory.outputs.shape[-1])
-    return Reservoir(
+    return ReplayReservoir(
         select_examples_at_rows(memory.kept, rows),
         memory.outputs.gather(1, places),
         memory.seen,

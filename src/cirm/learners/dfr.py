@@ -26,7 +26,7 @@ from cirm.learners.last_layer import (
     init_last_layer_state,
     train_and_refit_last_layer,
 )
-from cirm.memory import ExampleMemory
+from cirm.memory import PastExampleMemory
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,9 @@ class DFR(Learner[LastLayerState]):
         self.check_setting("memory", self.memory >= 1, "1 or more")
         self.check_setting("l2", self.l2 >= 0, "0 or more")
 
-    def compute_example_weights(self, outputs: Tensor, memory: ExampleMemory) -> Tensor:
+    def compute_example_weights(
+        self, outputs: Tensor, memory: PastExampleMemory
+    ) -> Tensor:
         """Return weights [replica, n] that give each group the same sum."""
         groups = memory.owner
         if not memory.kept.y.is_floating_point():

@@ -22,11 +22,11 @@ from torch import Tensor
 
 from cirm.learners.base import Learner
 from cirm.learners.linear_models import (
-    MomentState,
+    MomentRegressionState,
+    add_moments_and_refit_regression,
     check_network_is_linear,
-    init_moment_state,
+    init_moment_regression_state,
     solve_normal_equations,
-    update_moments_and_refit,
 )
 from cirm.training import Terms
 
@@ -35,7 +35,7 @@ MOST_HALVINGS = 60
 
 
 @dataclass(frozen=True)
-class DRIG(Learner[MomentState]):
+class DRIG(Learner[MomentRegressionState]):
     """Least squares of the first environment, guarded against stronger shifts.
 
     Its network is linear, and the settings of training are not used.
@@ -55,7 +55,7 @@ class DRIG(Learner[MomentState]):
     defaults = {"network": "linear"}
     tasks = ("regression",)
 
-    init, observe = init_moment_state, update_moments_and_refit
+    init, observe = init_moment_regression_state, add_moments_and_refit_regression
 
     def __post_init__(self) -> None:
         self.check_setting("gamma", self.gamma >= 0, "0 or more")

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from cirm.learners.base import Learner
 from cirm.learners.rehearsal import (
-    MemoryState,
-    init_memory_state,
-    join_past_environments,
+    ParametersAndMemoryState,
+    build_batch_with_past_environments,
+    init_parameters_and_memory_state,
     train_and_store_examples,
 )
 from cirm.objectives import Batch, compute_environment_risks
@@ -34,7 +34,7 @@ BISECTIONS = 40  # halvings of the interval: 1e-12 of its length
 
 
 @dataclass(frozen=True)
-class EQRM(Learner[MemoryState]):
+class EQRM(Learner[ParametersAndMemoryState]):
     """A quantile of the risk over environments, after a part of plain training.
 
     Args:
@@ -68,7 +68,7 @@ class EQRM(Learner[MemoryState]):
         "domainbed": {"tail": -math.log(0.25), "anneal": 0.5, "batch": 32},
     }
 
-    init = init_memory_state
+    init = init_parameters_and_memory_state
     observe = train_and_store_examples
 
     def __post_init__(self) -> None:
@@ -76,9 +76,11 @@ class EQRM(Learner[MemoryState]):
         self.check_setting("anneal", 0 <= self.anneal <= 1, "from 0 to 1")
         self.check_setting("memory", self.memory >= 0, "0 or more")
 
-    def compute_loss(self, params: Tensor, past: MemoryState, batch: Batch) -> Terms:
+    def compute_loss(
+        self, params: Tensor, past: ParametersAndMemoryState, batch: Batch
+    ) -> Terms:
         """Return the mean risk or the quantile of each replica."""
-        batch = join_past_environments(self.descent, batch, past.memory)
+        batch = build_batch_with_past_environments(self.descent, batch, past.memory)
         risks = compute_environment_risks(self.network, self.likelihood, params, batch)
         if batch.progress < self.anneal or risks.shape[1] == 1:
             return {"risk": risks.mean(-1)}

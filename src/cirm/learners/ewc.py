@@ -19,7 +19,11 @@ from torch import Tensor
 
 from cirm.environments import Examples, Stage
 from cirm.learners.base import PAPER_DROPOUT, Learner
-from cirm.memory import concatenate_examples, draw_distinct_examples, move_to_device
+from cirm.memory import (
+    concatenate_examples,
+    draw_examples_without_replacement,
+    move_tensors_to_device,
+)
 from cirm.objectives import (
     Batch,
     average_risks_over_examples,
@@ -84,7 +88,7 @@ class EWC(Learner[EWCState]):
         watch: Watch = ignore_training_steps,
     ) -> EWCState:
         """Minimise the penalised risk, then add the stage to the penalty."""
-        past = move_to_device(state, self.descent.device)
+        past = move_tensors_to_device(state, self.descent.device)
         params = self.descent.minimise(
             self.compute_loss, past.params, past, stage, randomness, watch
         )
@@ -117,10 +121,12 @@ class EWC(Learner[EWCState]):
         """Draw `memory` examples of a stage, evenly from its environments."""
         even, rest = divmod(self.memory, len(stage))
         examples = concatenate_examples(
-            draw_distinct_examples(e, even + (i < rest), randomness.at(e.name))
+            draw_examples_without_replacement(
+                e, even + (i < rest), randomness.at(e.name)
+            )
             for i, e in enumerate(stage)
         )
-        return Examples(*move_to_device(examples, self.descent.device))
+        return Examples(*move_tensors_to_device(examples, self.descent.device))
 
     def compute_fisher_information(self, params: Tensor, examples: Examples) -> Tensor:
         """Return the mean squared gradient of single examples, [replica, p]."""

@@ -22,11 +22,11 @@ from torch import Tensor
 from cirm.environments import Stage
 from cirm.learners.base import ORIGINAL, Learner
 from cirm.learners.features import compute_environment_features
-from cirm.memory import move_to_device
+from cirm.memory import move_tensors_to_device
 from cirm.objectives import (
     Batch,
     apply_linear_heads,
-    build_penalised_loss,
+    build_terms_of_penalised_loss,
     check_penalty_settings,
     compute_features_and_risk,
     compute_head_gradient_variances,
@@ -88,7 +88,7 @@ class Fishr(Learner[FishrState]):
         watch: Watch = ignore_training_steps,
     ) -> FishrState:
         """Minimise the penalised risk, then keep the variances of the stage."""
-        past = move_to_device(state, self.descent.device)
+        past = move_tensors_to_device(state, self.descent.device)
         args = past.params, past, stage, randomness, watch
         params = self.descent.minimise(self.compute_loss, *args)
         new = self.compute_gradient_variances_of_stage(params, stage)
@@ -106,7 +106,7 @@ class Fishr(Learner[FishrState]):
         gaps = variances - variances.mean(1, keepdim=True)
         penalty = gaps.square().sum(-1).mean(-1)
         weight = get_annealed_penalty_weight(self.penalty, self.anneal, batch.progress)
-        return build_penalised_loss(risk, penalty, weight, params, self.l2)
+        return build_terms_of_penalised_loss(risk, penalty, weight, params, self.l2)
 
     def compute_gradient_variances_of_stage(
         self, params: Tensor, stage: Stage

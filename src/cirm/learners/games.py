@@ -16,7 +16,7 @@ from cirm.randomness import Randomness
 from cirm.training import Descent, Terms, Watch, check_parameters_are_finite
 
 
-class StopRule(NamedTuple):
+class GameStopRule(NamedTuple):
     """When a replica's game ends before the epochs are over.
 
     Attributes:
@@ -28,13 +28,13 @@ class StopRule(NamedTuple):
     warm_start: int
     accuracy: float | None
 
-    def may_stop_at(self, step: int) -> bool:
+    def may_game_stop_at_step(self, step: int) -> bool:
         """Return whether a game may end at this step."""
         return self.accuracy is not None and step > self.warm_start
 
 
 @dataclass(frozen=True)
-class Game:
+class PlayerTraining:
     """What players descend, how long, and when they stop.
 
     Args:
@@ -48,11 +48,11 @@ class Game:
 
     descent: Descent
     loss: Callable[[int, list[Tensor], Batch], Terms]
-    rule: StopRule
+    rule: GameStopRule
     score: Callable[[list[Tensor], Batch], Tensor] | None
     metric: str
 
-    def play_game(
+    def train_players_in_turn(
         self, movers: list[Tensor], stage: Stage, randomness: Randomness, watch: Watch
     ) -> None:
         """Move the players, in place, until the epochs or all games are over."""
@@ -63,7 +63,10 @@ class Game:
         ):
             for mover, last in zip(movers, stopped, strict=True):
                 mover[~playing] = last[~playing]
-            epoch_ends, may_stop = step % steps == 0, self.rule.may_stop_at(step)
+            epoch_ends, may_stop = (
+                step % steps == 0,
+                self.rule.may_game_stop_at_step(step),
+            )
             if self.score and (epoch_ends or may_stop):
                 score = self.score(movers, batch)
                 if may_stop:
@@ -77,17 +80,21 @@ class Game:
                 break
 
 
-def score_outputs(likelihood: Likelihood, outputs: Tensor, batch: Batch) -> Tensor:
+def compute_mean_score_of_outputs(
+    likelihood: Likelihood, outputs: Tensor, batch: Batch
+) -> Tensor:
     """Return the mean score [replica] of outputs [replica, sample, n, k] on a batch."""
     predictions = likelihood.predict(outputs)
     return likelihood.compute_scores(predictions, batch.y).mean(-1)
 
 
-def choose_stop_rule(
+def choose_stop_rule_of_game(
     likelihood: Likelihood, warm_start: int, accuracy: float | None
-) -> StopRule:
+) -> GameStopRule:
     """Return the rule; regression has no accuracy, and its games never end early."""
-    return StopRule(warm_start, accuracy if likelihood.metric == "accuracy" else None)
+    return GameStopRule(
+        warm_start, accuracy if likelihood.metric == "accuracy" else None
+    )
 
 
 def check_game_settings(learner: Any) -> None:  # noqa: ANN401  IRMG or VIRMG

@@ -19,14 +19,23 @@ from torch import Tensor
 
 from cirm.environments import Examples, Stage
 from cirm.learners.base import PAPER_DROPOUT, Learner
-from cirm.memory import ExampleMemory, add_stage_to_memory, create_empty_memory
+from cirm.memory import (
+    PastExampleMemory,
+    add_examples_of_stage_to_memory,
+    create_empty_memory,
+)
 from cirm.objectives import (
     Batch,
     average_risks_over_examples,
     compute_environment_risks,
 )
 from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, ignore_training_steps, make_gradient_function
+from cirm.training import (
+    Terms,
+    Watch,
+    create_gradient_function_of_loss,
+    ignore_training_steps,
+)
 
 RIDGE = 1e-10  # keeps the Cholesky factor of nearly parallel gradients well defined
 
@@ -35,10 +44,10 @@ class GEMState(NamedTuple):
     """Parameters [replica, p] and the examples kept from past environments."""
 
     params: Tensor
-    memory: ExampleMemory
+    memory: PastExampleMemory
 
 
-class StackedMemories(NamedTuple):
+class StackedExampleMemories(NamedTuple):
     """Memories stacked as [replica, environment, m, ...], with averaging weights.
 
     Shorter memories are padded with examples of weight zero.
@@ -89,7 +98,7 @@ class GEM(Learner[GEMState]):
         watch: Watch = ignore_training_steps,
     ) -> GEMState:
         """Follow the projected gradients of the risk, then keep some examples."""
-        past = stack_memories(state.memory, torch.device(self.descent.device))
+        past = stack_example_memories(state.memory, torch.device(self.descent.device))
         params = self.descent.descend_along_gradient(
             self.compute_projected_gradient,
             state.params,
@@ -98,7 +107,7 @@ class GEM(Learner[GEMState]):
             randomness,
             watch,
         )
-        memory = add_stage_to_memory(
+        memory = add_examples_of_stage_to_memory(
             state.memory,
             stage,
             self.memory,
@@ -108,20 +117,22 @@ class GEM(Learner[GEMState]):
         return GEMState(params, memory)
 
     def compute_loss(
-        self, params: Tensor, past: StackedMemories, batch: Batch
+        self, params: Tensor, past: StackedExampleMemories, batch: Batch
     ) -> Terms:
         """Return the risk of each replica."""
         risks = compute_environment_risks(self.network, self.likelihood, params, batch)
         return {"risk": average_risks_over_examples(risks, batch)}
 
     def compute_projected_gradient(
-        self, params: Tensor, past: StackedMemories, batch: Batch
+        self, params: Tensor, past: StackedExampleMemories, batch: Batch
     ) -> tuple[Tensor, Terms]:
         """Return the projected gradient, and how many past gradients opposed it."""
-        gradient, terms = make_gradient_function(self.compute_loss)(params, past, batch)
+        gradient, terms = create_gradient_function_of_loss(self.compute_loss)(
+            params, past, batch
+        )
         if not past.weight.shape[1]:
             return gradient, terms
-        others = self.compute_past_gradients(params, past)
+        others = self.compute_gradients_of_past_environments(params, past)
         products = (others @ gradient.unsqueeze(-1)).squeeze(-1)  # [replica, e]
         opposed = products < 0
         diverged = ~products.isfinite().all(-1)
@@ -133,7 +144,9 @@ class GEM(Learner[GEMState]):
             gradient[diverged] = torch.nan  # so that the loop reports the divergence
         return gradient, {**terms, "opposed": opposed.sum(-1).to(gradient.dtype)}
 
-    def compute_past_gradients(self, params: Tensor, past: StackedMemories) -> Tensor:
+    def compute_gradients_of_past_environments(
+        self, params: Tensor, past: StackedExampleMemories
+    ) -> Tensor:
         """Return the gradients of past environments' risks, [replica, e, p]."""
         environments = past.weight.shape[1]
         # Treated as further replicas, all past environments need a single pass.
@@ -144,7 +157,9 @@ class GEM(Learner[GEMState]):
         return torch.autograd.grad(risks, copies)[0].unflatten(0, (-1, environments))
 
 
-def stack_memories(memory: ExampleMemory, device: torch.device) -> StackedMemories:
+def stack_example_memories(
+    memory: PastExampleMemory, device: torch.device
+) -> StackedExampleMemories:
     """Stack the memories of past environments along an axis of their own."""
     sizes = memory.sizes
     longest = max(sizes, default=0)
@@ -156,7 +171,9 @@ def stack_memories(memory: ExampleMemory, device: torch.device) -> StackedMemori
         weight[place, :size] = 1 / size
         start += size
     x, y = (part[:, rows].to(device) for part in memory.kept)
-    return StackedMemories(Examples(x, y), weight.to(device).expand(len(y), -1, -1))
+    return StackedExampleMemories(
+        Examples(x, y), weight.to(device).expand(len(y), -1, -1)
+    )
 
 
 def project_gradient_onto_constraints(

@@ -22,10 +22,10 @@ from cirm.environments import Stage
 from cirm.learners.base import Learner
 from cirm.learners.rehearsal import (
     Gradient,
-    MemoryState,
-    follow_gradient_and_store_examples,
-    init_memory_state,
-    join_past_environments,
+    ParametersAndMemoryState,
+    build_batch_with_past_environments,
+    descend_gradient_and_store_examples,
+    init_parameters_and_memory_state,
 )
 from cirm.objectives import (
     Batch,
@@ -33,11 +33,16 @@ from cirm.objectives import (
     split_averaging_weights_by_class,
 )
 from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, ignore_training_steps, make_gradient_function
+from cirm.training import (
+    Terms,
+    Watch,
+    create_gradient_function_of_loss,
+    ignore_training_steps,
+)
 
 
 @dataclass(frozen=True)
-class GroupDRO(Learner[MemoryState]):
+class GroupDRO(Learner[ParametersAndMemoryState]):
     """Risk of the groups, weighted by how large it was so far.
 
     Args:
@@ -76,7 +81,7 @@ class GroupDRO(Learner[MemoryState]):
         },
     }
 
-    init = init_memory_state
+    init = init_parameters_and_memory_state
 
     def __post_init__(self) -> None:
         self.check_setting("step", self.step >= 0, "0 or more")
@@ -86,13 +91,13 @@ class GroupDRO(Learner[MemoryState]):
 
     def observe(
         self,
-        state: MemoryState,
+        state: ParametersAndMemoryState,
         stage: Stage,
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
-    ) -> MemoryState:
+    ) -> ParametersAndMemoryState:
         """Minimise the weighted risk of all groups, then keep some examples."""
-        return follow_gradient_and_store_examples(
+        return descend_gradient_and_store_examples(
             self, self.create_gradient_function(), state, stage, randomness, watch
         )
 
@@ -100,19 +105,21 @@ class GroupDRO(Learner[MemoryState]):
         """Return a function that updates the weights of groups, then differentiates."""
         logits = torch.zeros(())  # logarithms of the weights, [replica, group]
 
-        def compute_loss(params: Tensor, past: MemoryState, batch: Batch) -> Terms:
+        def compute_loss(
+            params: Tensor, past: ParametersAndMemoryState, batch: Batch
+        ) -> Terms:
             nonlocal logits
             risks = self.compute_group_risks(params, past, batch)
             logits = (logits + self.step * risks.detach()).log_softmax(-1)
             return {"risk": (logits.exp() * risks).sum(-1)}
 
-        return make_gradient_function(compute_loss)
+        return create_gradient_function_of_loss(compute_loss)
 
     def compute_group_risks(
-        self, params: Tensor, past: MemoryState, batch: Batch
+        self, params: Tensor, past: ParametersAndMemoryState, batch: Batch
     ) -> Tensor:
         """Return the risk of each group, [replica, group]; 0 without examples."""
-        batch = join_past_environments(self.descent, batch, past.memory)
+        batch = build_batch_with_past_environments(self.descent, batch, past.memory)
         outputs = self.network(params, batch.x, batch.noise)
         losses = self.likelihood.compute_losses(outputs, batch.y)
         share = batch.share

@@ -19,14 +19,14 @@ from torch import Tensor
 
 from cirm.learners.base import ORIGINAL, Learner
 from cirm.learners.rehearsal import (
-    MemoryState,
-    init_memory_state,
-    join_past_environments,
+    ParametersAndMemoryState,
+    build_batch_with_past_environments,
+    init_parameters_and_memory_state,
     train_and_store_examples,
 )
 from cirm.objectives import (
     Batch,
-    build_penalised_loss,
+    build_terms_of_penalised_loss,
     check_penalty_settings,
     compute_features_and_risk,
     compute_irm_penalties,
@@ -36,7 +36,7 @@ from cirm.training import Terms
 
 
 @dataclass(frozen=True)
-class IBIRM(Learner[MemoryState]):
+class IBIRM(Learner[ParametersAndMemoryState]):
     """Mean risk, squared gradients of environments' risks, and variance of features.
 
     Args:
@@ -70,7 +70,7 @@ class IBIRM(Learner[MemoryState]):
         },
     }
 
-    init = init_memory_state
+    init = init_parameters_and_memory_state
     observe = train_and_store_examples
 
     def __post_init__(self) -> None:
@@ -78,15 +78,17 @@ class IBIRM(Learner[MemoryState]):
         self.check_setting("bottleneck", self.bottleneck >= 0, "0 or more")
         self.check_setting("memory", self.memory >= 0, "0 or more")
 
-    def compute_loss(self, params: Tensor, past: MemoryState, batch: Batch) -> Terms:
+    def compute_loss(
+        self, params: Tensor, past: ParametersAndMemoryState, batch: Batch
+    ) -> Terms:
         """Return the penalised risk of each replica."""
-        batch = join_past_environments(self.descent, batch, past.memory)
+        batch = build_batch_with_past_environments(self.descent, batch, past.memory)
         features, outputs, risk = compute_features_and_risk(
             self.network, self.likelihood, params, batch
         )
         slopes = compute_irm_penalties(self.likelihood, outputs, batch).mean(-1)
         weight = get_annealed_penalty_weight(self.penalty, self.anneal, batch.progress)
-        terms = build_penalised_loss(risk, slopes, weight, params, self.l2)
+        terms = build_terms_of_penalised_loss(risk, slopes, weight, params, self.l2)
         if self.bottleneck:
             own = get_annealed_penalty_weight(
                 self.bottleneck, self.anneal, batch.progress

@@ -108,7 +108,11 @@ class ICP(Learner[ICPState]):
                 )
         replicas = len(randomness.seeds)
         moments = torch.stack(
-            [compute_second_moments(*e.take_all(replicas)) for e in stage], 1
+            [
+                compute_second_moments_of_environments(*e.take_all(replicas))
+                for e in stage
+            ],
+            1,
         )
         if state.moments.shape[1]:
             moments = torch.cat([state.moments, moments], 1)
@@ -131,8 +135,8 @@ class ICP(Learner[ICPState]):
         """Test every candidate set and derive what follows for the features."""
         pooled = state.moments.sum(1)
         sets = list_candidate_feature_sets(pooled, self.most)
-        coefficients, errors = fit_regression_for_each_set(pooled, sets)
-        p_sets = compute_invariance_p_values(state.moments, coefficients)
+        coefficients, errors = fit_regression_for_each_feature_set(pooled, sets)
+        p_sets = compute_p_values_of_invariance(state.moments, coefficients)
         accepted = p_sets > self.level
         some = accepted.any(1, keepdim=True)
         parents = (sets | ~accepted.unsqueeze(-1)).all(1) & some
@@ -159,7 +163,7 @@ class ICP(Learner[ICPState]):
         return torch.from_numpy(special.stdtrit(free.numpy(), tail.numpy()))
 
 
-def compute_second_moments(x: Tensor, y: Tensor) -> Tensor:
+def compute_second_moments_of_environments(x: Tensor, y: Tensor) -> Tensor:
     """Return sums of products of (1, inputs, target), [replica, d + 2, d + 2]."""
     x = x.flatten(2).double()
     whole = torch.cat([torch.ones_like(x[..., :1]), x, y.unsqueeze(-1).double()], -1)
@@ -170,7 +174,7 @@ def list_candidate_feature_sets(pooled: Tensor, most: int) -> Tensor:
     """Return all subsets [replica, set, d] of the `most` strongest features."""
     width = pooled.shape[-1] - 2
     every = torch.ones(len(pooled), 1, width, dtype=torch.bool)
-    coefficients, errors = fit_regression_for_each_set(pooled, every)
+    coefficients, errors = fit_regression_for_each_feature_set(pooled, every)
     weight = (coefficients[:, 0, 1:] / errors[:, 0].clamp(min=1e-300)).abs()
     chosen = weight.topk(min(most, width), dim=-1).indices.sort(-1).values
     kinds = torch.tensor(list(product([False, True], repeat=chosen.shape[1])))
@@ -179,7 +183,9 @@ def list_candidate_feature_sets(pooled: Tensor, most: int) -> Tensor:
     return every.new_zeros(*kinds.shape[:2], width).scatter(-1, places, kinds)
 
 
-def fit_regression_for_each_set(pooled: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
+def fit_regression_for_each_feature_set(
+    pooled: Tensor, sets: Tensor
+) -> tuple[Tensor, Tensor]:
     """Fit least squares on sets [replica, set, d] of features.
 
     Returns coefficients [replica, set, d + 1] with the intercept first, and standard
@@ -202,7 +208,7 @@ def fit_regression_for_each_set(pooled: Tensor, sets: Tensor) -> tuple[Tensor, T
     return coefficients, (variance * spread).sqrt()
 
 
-def compute_invariance_p_values(moments: Tensor, coefficients: Tensor) -> Tensor:
+def compute_p_values_of_invariance(moments: Tensor, coefficients: Tensor) -> Tensor:
     """Return p-values [replica, set] of equal residuals in all environments."""
     environments = moments.shape[1]
     if environments == 1:

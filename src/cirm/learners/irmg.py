@@ -23,18 +23,18 @@ from torch import Tensor
 from cirm.environments import Stage
 from cirm.learners.base import Learner
 from cirm.learners.games import (
-    Game,
+    PlayerTraining,
     check_game_settings,
-    choose_stop_rule,
-    score_outputs,
+    choose_stop_rule_of_game,
+    compute_mean_score_of_outputs,
 )
-from cirm.memory import move_to_device
+from cirm.memory import move_tensors_to_device
 from cirm.objectives import (
     Batch,
-    average_outputs_with_past,
+    average_outputs_with_past_models,
     average_values_by_environment,
 )
-from cirm.randomness import Draws, Randomness
+from cirm.randomness import RandomDraws, Randomness
 from cirm.training import Terms, Watch, ignore_training_steps
 
 
@@ -109,15 +109,17 @@ class IRMG(Learner[IRMGState]):
         watch: Watch = ignore_training_steps,
     ) -> IRMGState:
         """Play until the epochs are over or the games of all replicas have ended."""
-        state = move_to_device(state, self.descent.device)
+        state = move_tensors_to_device(state, self.descent.device)
         past = state.players if self.past else state.players[:, :0]
-        movers = self._create_players(state, len(stage), randomness)
+        movers = self._create_player_networks(state, len(stage), randomness)
         names = [environment.name for environment in stage]
         loss = partial(self.compute_loss, past=past, names=[*names, "representation"])
-        rule = choose_stop_rule(self.likelihood, self.warm_start, self.stop_accuracy)
-        score = partial(self._score_average_of_players, past=past)
-        game = Game(self.descent, loss, rule, score, self.likelihood.metric)
-        game.play_game(movers, stage, randomness, watch)
+        rule = choose_stop_rule_of_game(
+            self.likelihood, self.warm_start, self.stop_accuracy
+        )
+        score = partial(self._compute_score_of_player_average, past=past)
+        game = PlayerTraining(self.descent, loss, rule, score, self.likelihood.metric)
+        game.train_players_in_turn(movers, stage, randomness, watch)
         players = torch.stack(movers[: len(stage)], 1)
         return IRMGState(
             players,
@@ -127,8 +129,10 @@ class IRMG(Learner[IRMGState]):
 
     def outputs(self, state: IRMGState, inputs: Tensor) -> Tensor:
         """Return average outputs of the players, [replica, 1, n, k]."""
-        members = [*state.players.unbind(1), *self._get_representation(state)]
-        return self._average_players(members, state.past, inputs).unsqueeze(1)
+        members = [*state.players.unbind(1), *self._get_shared_representation(state)]
+        return self._average_outputs_of_players(members, state.past, inputs).unsqueeze(
+            1
+        )
 
     def compute_loss(
         self,
@@ -142,7 +146,7 @@ class IRMG(Learner[IRMGState]):
         alone = turn < len(batch.sizes)
         x, y = batch.split_by_environment()[turn] if alone else (batch.x, batch.y)
         losses = self.likelihood.compute_losses(
-            self._average_players(movers, past, x, batch.noise, turn), y
+            self._average_outputs_of_players(movers, past, x, batch.noise, turn), y
         )
         if alone:
             risk = batch.average_losses_of_environment(losses, turn)
@@ -150,7 +154,7 @@ class IRMG(Learner[IRMGState]):
             risk = average_values_by_environment(losses, batch.share).mean(-1)
         return {f"risk {names[turn]}": risk}
 
-    def _create_players(
+    def _create_player_networks(
         self, state: IRMGState, count: int, randomness: Randomness
     ) -> list[Tensor]:
         """Return `count` players, first those of the state, and any representation."""
@@ -161,18 +165,22 @@ class IRMG(Learner[IRMGState]):
             ]
             for index in range(old.shape[1], count)
         ]
-        movers = [*old.unbind(1)[:count], *fresh, *self._get_representation(state)]
+        movers = [
+            *old.unbind(1)[:count],
+            *fresh,
+            *self._get_shared_representation(state),
+        ]
         return [mover.to(self.descent.device, copy=True) for mover in movers]
 
-    def _get_representation(self, state: IRMGState) -> list[Tensor]:
+    def _get_shared_representation(self, state: IRMGState) -> list[Tensor]:
         return [state.representation] if self._first_head_index else []
 
-    def _average_players(
+    def _average_outputs_of_players(
         self,
         members: list[Tensor],
         past: Tensor,
         inputs: Tensor,
-        noise: Draws | None = None,
+        noise: RandomDraws | None = None,
         turn: int = 0,
     ) -> Tensor:
         """Return average outputs [replica, n, k]; with noise, as the `turn` learns.
@@ -180,7 +188,7 @@ class IRMG(Learner[IRMGState]):
         With a shared representation this is the output of the average head.
         """
         if self._first_head_index:
-            head = average_outputs_with_past(members[:-1], list(past.unbind(1)))
+            head = average_outputs_with_past_models(members[:-1], list(past.unbind(1)))
             params = torch.cat([members[-1], head], -1)
             if not head.requires_grad:
                 return self.network(params, inputs, noise)
@@ -192,14 +200,14 @@ class IRMG(Learner[IRMGState]):
             self.network(member, inputs, noise if index == turn else None)
             for index, member in enumerate(members)
         ]
-        return average_outputs_with_past(
+        return average_outputs_with_past_models(
             answers, [self.network(w, inputs) for w in past.unbind(1)]
         )
 
     @torch.no_grad()
-    def _score_average_of_players(
+    def _compute_score_of_player_average(
         self, members: list[Tensor], batch: Batch, past: Tensor
     ) -> Tensor:
         """Return the mean score of the average on a batch, [replica]."""
-        outputs = self._average_players(members, past, batch.x).unsqueeze(1)
-        return score_outputs(self.likelihood, outputs, batch)
+        outputs = self._average_outputs_of_players(members, past, batch.x).unsqueeze(1)
+        return compute_mean_score_of_outputs(self.likelihood, outputs, batch)

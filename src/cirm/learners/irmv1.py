@@ -24,7 +24,7 @@ from cirm.objectives import (
     Batch,
     apply_linear_heads,
     average_values_by_environment,
-    build_penalised_loss,
+    build_terms_of_penalised_loss,
     check_penalty_settings,
     compute_head_gradients,
     compute_irm_penalties,
@@ -91,7 +91,7 @@ class IRMv1(Learner[PointState]):
         risk = average_values_by_environment(losses, batch.share).mean(-1)
         penalty = penalties.mean(-1)
         weight = self.get_penalty_weight(batch.progress)
-        return build_penalised_loss(risk, penalty, weight, params, self.l2)
+        return build_terms_of_penalised_loss(risk, penalty, weight, params, self.l2)
 
     def compute_penalties(self, params: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return outputs [replica, n, k] and penalties of environments [replica, e]."""

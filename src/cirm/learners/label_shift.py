@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from cirm.environments import Stage
 from cirm.learners.base import Learner
-from cirm.learners.features import compute_class_logits
+from cirm.learners.features import compute_logit_of_each_class
 from cirm.learners.last_layer import compute_plain_loss
 from cirm.randomness import Randomness
 from cirm.training import Watch, ignore_training_steps
@@ -88,13 +88,13 @@ class LabelShift(Learner[LabelShiftState]):
 
     def outputs(self, state: LabelShiftState, inputs: Tensor) -> Tensor:
         """Return logits [replica, 1, n, k], with the shift added."""
-        logits = compute_class_logits(self, state.params, inputs)
+        logits = compute_logit_of_each_class(self, state.params, inputs)
         return (logits + state.shift.to(logits).unsqueeze(1)).unsqueeze(1)
 
     def adapt(self, state: LabelShiftState, inputs: Tensor) -> LabelShiftState:
         """Return the state for the class frequencies that the inputs show."""
         with torch.no_grad():
-            logits = compute_class_logits(self, state.params, inputs)
+            logits = compute_logit_of_each_class(self, state.params, inputs)
         known = state.frequencies.to(logits)
         found = estimate_class_frequencies(logits.softmax(-1), known, self.iterations)
         return state._replace(shift=(found / known).log().to(state.shift))

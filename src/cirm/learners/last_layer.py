@@ -9,13 +9,13 @@ from torch import Tensor
 
 from cirm.environments import Examples, Stage
 from cirm.learners.base import Learner
-from cirm.learners.linear_models import fit_linear_heads
-from cirm.learners.rehearsal import hold_out_examples
+from cirm.learners.linear_models import fit_linear_head_of_each_replica
+from cirm.learners.rehearsal import split_environments_for_holdout
 from cirm.memory import (
-    ExampleMemory,
-    add_stage_to_memory,
+    PastExampleMemory,
+    add_examples_of_stage_to_memory,
     create_empty_memory,
-    move_to_device,
+    move_tensors_to_device,
 )
 from cirm.objectives import Batch, apply_linear_heads, compute_mean_risk
 from cirm.randomness import Randomness
@@ -31,7 +31,7 @@ class LastLayerState(NamedTuple):
 
     params: Tensor
     head: Tensor
-    memory: ExampleMemory
+    memory: PastExampleMemory
 
 
 def init_last_layer_state(
@@ -55,20 +55,24 @@ def train_and_refit_last_layer(
     Serves as a learner's `observe`. The last layer is retrained on the held-out
     examples of all environments seen, with the weights of the learner.
     """
-    rest, held_out = hold_out_examples(stage, learner.memory, randomness.at("split"))
+    rest, held_out = split_environments_for_holdout(
+        stage, learner.memory, randomness.at("split")
+    )
     args = state.params, (), rest, randomness, watch
     params = learner.descent.minimise(learner.compute_loss, *args)
-    memory = add_stage_to_memory(
+    memory = add_examples_of_stage_to_memory(
         state.memory, held_out, learner.memory, randomness.at("memory")
     )
-    known = move_to_device(memory, learner.descent.device)
+    known = move_tensors_to_device(memory, learner.descent.device)
     with torch.no_grad():
         features = learner.network.compute_features(params, known.kept.x)
         start = params[:, learner.network.head]
         outputs = apply_linear_heads(start, features)
     weights = learner.compute_example_weights(outputs, known)
     examples = Examples(features, known.kept.y)
-    head = fit_linear_heads(learner.likelihood, examples, weights, learner.l2, start)
+    head = fit_linear_head_of_each_replica(
+        learner.likelihood, examples, weights, learner.l2, start
+    )
     return LastLayerState(params, head, memory)
 
 

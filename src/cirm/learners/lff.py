@@ -90,8 +90,8 @@ class LfF(Learner[LfFState]):
     def compute_loss(self, params: Tensor, past: tuple[()], batch: Batch) -> Terms:
         """Return the weighted risk and the risk of the biased network."""
         own, biased = params.chunk(2, 1)
-        losses = self.compute_losses(own, batch)
-        easy = self.compute_losses(biased, batch)
+        losses = self.compute_cross_entropy_of_examples(own, batch)
+        easy = self.compute_cross_entropy_of_examples(biased, batch)
         weights = compute_relative_difficulty(easy.detach(), losses.detach())
         amplified = compute_generalised_cross_entropy(easy, self.amplification)
         return {
@@ -99,7 +99,7 @@ class LfF(Learner[LfFState]):
             "biased risk": amplified.mean(-1),
         }
 
-    def compute_losses(self, params: Tensor, batch: Batch) -> Tensor:
+    def compute_cross_entropy_of_examples(self, params: Tensor, batch: Batch) -> Tensor:
         """Return the cross-entropy of each example, [replica, n]."""
         outputs = self.network(params.contiguous(), batch.x, batch.noise)
         return self.likelihood.compute_losses(outputs, batch.y)

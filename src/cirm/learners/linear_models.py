@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cirm.environments import Examples, Stage
 from cirm.learners.base import Learner
-from cirm.learners.icp import compute_second_moments
+from cirm.learners.icp import compute_second_moments_of_environments
 from cirm.likelihoods import Likelihood
 from cirm.networks import Network
 from cirm.objectives import apply_linear_heads
@@ -21,7 +21,7 @@ MOST_ITERATIONS = 500  # of the optimiser, which usually needs a tenth
 TOLERANCE = 1e-7  # of the largest entry of the gradient of the mean loss
 
 
-class MomentState(NamedTuple):
+class MomentRegressionState(NamedTuple):
     """Coefficients [replica, d + 1] of a regression, and second moments by environment.
 
     `moments` are sums of products of (1, inputs, target), [replica, e, d + 2, d + 2].
@@ -31,11 +31,13 @@ class MomentState(NamedTuple):
     moments: Tensor
 
 
-def init_moment_state(learner: Learner[Any], randomness: Randomness) -> MomentState:
+def init_moment_regression_state(
+    learner: Learner[Any], randomness: Randomness
+) -> MomentRegressionState:
     """Return coefficients of zero and no moments. Serves as a learner's `init`."""
     replicas, side = len(randomness.seeds), learner.network.size + 1
     moments = torch.zeros(replicas, 0, side, side, dtype=torch.float64)
-    return MomentState(torch.zeros(replicas, learner.network.size), moments)
+    return MomentRegressionState(torch.zeros(replicas, learner.network.size), moments)
 
 
 class MomentRegression(Protocol):
@@ -45,29 +47,31 @@ class MomentRegression(Protocol):
         """Return coefficients [replica, d + 1], and numbers to watch."""
 
 
-def update_moments_and_refit(
+def add_moments_and_refit_regression(
     learner: MomentRegression,
-    state: MomentState,
+    state: MomentRegressionState,
     stage: Stage,
     randomness: Randomness,
     watch: Watch = ignore_training_steps,
-) -> MomentState:
+) -> MomentRegressionState:
     """Add the moments of the stage and fit the regression to all of them.
 
     Serves as a learner's `observe`.
     """
-    moments = add_stage_moments(state.moments, stage)
+    moments = append_moments_of_stage(state.moments, stage)
     params, numbers = learner.fit_regression(moments)
     watch(1, 1, numbers)
-    return MomentState(params, moments)
+    return MomentRegressionState(params, moments)
 
 
-def add_stage_moments(moments: Tensor, stage: Stage) -> Tensor:
+def append_moments_of_stage(moments: Tensor, stage: Stage) -> Tensor:
     """Return the moments of earlier environments and of those of a stage.
 
     They are sums of products of (1, inputs, target), [replica, e, d + 2, d + 2].
     """
-    own = [compute_second_moments(*e.take_all(len(moments))) for e in stage]
+    own = [
+        compute_second_moments_of_environments(*e.take_all(len(moments))) for e in stage
+    ]
     return torch.cat([moments, torch.stack(own, 1)], 1)
 
 
@@ -100,12 +104,14 @@ def solve_normal_equations(products: Tensor, target: Tensor, means: Tensor) -> T
     return torch.cat([slopes, intercept.unsqueeze(-1)], -1).float()
 
 
-def add_model_to_running_mean(mean: Tensor, new: Tensor, count: Tensor) -> Tensor:
+def average_coefficients_with_earlier_stages(
+    mean: Tensor, new: Tensor, count: Tensor
+) -> Tensor:
     """Return the mean of `count` [replica] models and a new one, [replica, p]."""
     return mean + (new - mean) / (count.unsqueeze(-1) + 1)
 
 
-def fit_linear_heads(
+def fit_linear_head_of_each_replica(
     likelihood: Likelihood,
     examples: Examples,
     weights: Tensor,
@@ -121,13 +127,13 @@ def fit_linear_heads(
     """
     centre = start if towards_start else torch.zeros_like(start)
     heads = [
-        _fit_linear_head(likelihood, l2, *(part.cpu() for part in parts))
+        _fit_linear_head_of_replica(likelihood, l2, *(part.cpu() for part in parts))
         for parts in zip(*examples, weights, start, centre, strict=True)
     ]
     return torch.stack(heads).to(start)
 
 
-def _fit_linear_head(
+def _fit_linear_head_of_replica(
     likelihood: Likelihood,
     l2: float,
     x: Tensor,

@@ -19,11 +19,15 @@ from torch import Tensor
 from cirm.environments import Examples, Stage
 from cirm.learners.base import Learner
 from cirm.learners.linear_models import (
-    add_model_to_running_mean,
+    average_coefficients_with_earlier_stages,
     check_network_is_linear,
-    fit_linear_heads,
+    fit_linear_head_of_each_replica,
 )
-from cirm.memory import ExampleMemory, add_stage_to_memory, create_empty_memory
+from cirm.memory import (
+    PastExampleMemory,
+    add_examples_of_stage_to_memory,
+    create_empty_memory,
+)
 from cirm.randomness import Randomness
 from cirm.training import Watch, ignore_training_steps
 
@@ -33,7 +37,7 @@ class LogisticState(NamedTuple):
 
     params: Tensor
     stages: Tensor
-    memory: ExampleMemory
+    memory: PastExampleMemory
 
 
 @dataclass(frozen=True)
@@ -85,14 +89,18 @@ class Logistic(Learner[LogisticState]):
         memory = create_empty_memory(len(randomness.seeds))
         if self.sequence == "pool":
             memory = state.memory
-        whole = add_stage_to_memory(
+        whole = add_examples_of_stage_to_memory(
             memory, stage, max(map(len, stage)), randomness.at("memory")
         )
         examples = Examples(whole.kept.x.flatten(2), whole.kept.y)
         weights, start = torch.ones(examples.y.shape), torch.zeros_like(state.params)
-        params = fit_linear_heads(self.likelihood, examples, weights, self.l2, start)
+        params = fit_linear_head_of_each_replica(
+            self.likelihood, examples, weights, self.l2, start
+        )
         watch(1, 1, {})
         if self.sequence == "average":
-            params = add_model_to_running_mean(state.params, params, state.stages)
+            params = average_coefficients_with_earlier_stages(
+                state.params, params, state.stages
+            )
         kept = whole if self.sequence == "pool" else state.memory
         return LogisticState(params, state.stages + 1, kept)

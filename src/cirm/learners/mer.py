@@ -39,13 +39,13 @@ from cirm.objectives import (
     average_risks_over_examples,
     compute_environment_risks,
 )
-from cirm.randomness import Draws, Randomness
+from cirm.randomness import RandomDraws, Randomness
 from cirm.training import (
     Terms,
     Watch,
     check_parameters_are_finite,
+    create_gradient_function_of_loss,
     ignore_training_steps,
-    make_gradient_function,
 )
 
 
@@ -129,7 +129,7 @@ class MER(Learner[MERState]):
         for step, batch in enumerate(
             self.descent.iterate_batches(stage, randomness), 1
         ):
-            for arriving in self.iterate_arriving_examples(batch):
+            for arriving in self.iterate_arriving_minibatches(batch):
                 numbers = self.train_on_arriving_examples(
                     params, optimiser, memory, arriving, replay_draws
                 )
@@ -148,7 +148,7 @@ class MER(Learner[MERState]):
         risks = compute_environment_risks(self.network, self.likelihood, params, batch)
         return {"risk": average_risks_over_examples(risks, batch)}
 
-    def iterate_arriving_examples(self, batch: Batch) -> Iterator[Batch]:
+    def iterate_arriving_minibatches(self, batch: Batch) -> Iterator[Batch]:
         """Yield what is learned at once: a minibatch or, if literal, one example."""
         if not self.literal:
             yield batch
@@ -164,16 +164,16 @@ class MER(Learner[MERState]):
         optimiser: torch.optim.Optimizer,
         memory: Examples,
         arriving: Batch,
-        draws: Draws,
+        draws: RandomDraws,
     ) -> Terms:
         """Move the parameters in place by the batches of one arrival."""
         before = params.detach().clone()
         for _ in range(self.batches):
             start = params.detach().clone()
             for batch in (*self.draw_replay_batches(memory, arriving, draws), arriving):
-                params.grad, numbers = make_gradient_function(self.compute_loss)(
-                    params, None, batch
-                )
+                params.grad, numbers = create_gradient_function_of_loss(
+                    self.compute_loss
+                )(params, None, batch)
                 optimiser.step()
             distance = self.beta * arriving.y.shape[1]
             params.data = start.lerp_(params.detach(), distance)
@@ -181,7 +181,7 @@ class MER(Learner[MERState]):
         return numbers
 
     def draw_replay_batches(
-        self, memory: Examples, arriving: Batch, draws: Draws
+        self, memory: Examples, arriving: Batch, draws: RandomDraws
     ) -> Iterator[Batch]:
         """Yield `replay` batches with a random stored example for each arriving one."""
         stored, arrivals = memory.y.shape[1], arriving.y.shape[1]

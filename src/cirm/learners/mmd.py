@@ -20,9 +20,9 @@ from torch import Tensor
 
 from cirm.learners.base import Learner
 from cirm.learners.rehearsal import (
-    MemoryState,
-    init_memory_state,
-    join_past_environments,
+    ParametersAndMemoryState,
+    build_batch_with_past_environments,
+    init_parameters_and_memory_state,
     train_and_store_examples,
 )
 from cirm.objectives import (
@@ -37,7 +37,7 @@ KERNELS = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 
 
 @dataclass(frozen=True)
-class MMD(Learner[MemoryState]):
+class MMD(Learner[ParametersAndMemoryState]):
     """Mean risk plus the maximum mean discrepancy of the features of environments.
 
     Args:
@@ -60,7 +60,7 @@ class MMD(Learner[MemoryState]):
         "domainbed-small": {"penalty": 1.0, "batch": 64, "rate": 1e-3},
     }
 
-    init = init_memory_state
+    init = init_parameters_and_memory_state
     observe = train_and_store_examples
 
     def __post_init__(self) -> None:
@@ -69,9 +69,11 @@ class MMD(Learner[MemoryState]):
         valid = bool(self.kernels) and min(self.kernels, default=0) > 0
         self.check_setting("kernels", valid, "one or more positive numbers")
 
-    def compute_loss(self, params: Tensor, past: MemoryState, batch: Batch) -> Terms:
+    def compute_loss(
+        self, params: Tensor, past: ParametersAndMemoryState, batch: Batch
+    ) -> Terms:
         """Return the penalised risk of each replica."""
-        batch = join_past_environments(self.descent, batch, past.memory)
+        batch = build_batch_with_past_environments(self.descent, batch, past.memory)
         features, _, risk = compute_features_and_risk(
             self.network, self.likelihood, params, batch
         )

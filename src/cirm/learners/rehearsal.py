@@ -10,12 +10,12 @@ from torch import Tensor
 from cirm.environments import Stage
 from cirm.learners.base import Learner
 from cirm.memory import (
-    ExampleMemory,
-    add_stage_to_memory,
+    PastExampleMemory,
+    add_examples_of_stage_to_memory,
     create_empty_memory,
-    draw_distinct_rows,
-    move_to_device,
-    select_remaining_rows,
+    draw_rows_without_replacement,
+    list_rows_that_were_not_chosen,
+    move_tensors_to_device,
 )
 from cirm.objectives import Batch
 from cirm.randomness import Randomness
@@ -23,76 +23,78 @@ from cirm.training import (
     Descent,
     Terms,
     Watch,
+    create_gradient_function_of_loss,
     ignore_training_steps,
-    make_gradient_function,
 )
 
 Gradient = Callable[[Tensor, Any, Batch], tuple[Tensor, Terms]]
 """Returns a gradient [replica, p] and numbers for `watch`."""
 
 
-class MemoryState(NamedTuple):
+class ParametersAndMemoryState(NamedTuple):
     """Parameters [replica, p] and the examples kept from past environments."""
 
     params: Tensor
-    memory: ExampleMemory
+    memory: PastExampleMemory
 
 
-def init_memory_state(learner: Learner[Any], randomness: Randomness) -> MemoryState:
+def init_parameters_and_memory_state(
+    learner: Learner[Any], randomness: Randomness
+) -> ParametersAndMemoryState:
     """Return random parameters and an empty memory. Serves as a learner's `init`."""
     params = learner.network.init(randomness.at("params"))
-    return MemoryState(params, create_empty_memory(len(params)))
+    return ParametersAndMemoryState(params, create_empty_memory(len(params)))
 
 
 def train_and_store_examples(
     learner: Any,  # noqa: ANN401  a learner with a loss and a setting `memory`
-    state: MemoryState,
+    state: ParametersAndMemoryState,
     stage: Stage,
     randomness: Randomness,
     watch: Watch = ignore_training_steps,
-) -> MemoryState:
+) -> ParametersAndMemoryState:
     """Minimise a learner's loss, then keep `memory` examples of each environment.
 
     Serves as a learner's `observe`.
     """
-    gradient = make_gradient_function(learner.compute_loss)
-    return follow_gradient_and_store_examples(
+    gradient = create_gradient_function_of_loss(learner.compute_loss)
+    return descend_gradient_and_store_examples(
         learner, gradient, state, stage, randomness, watch
     )
 
 
-def follow_gradient_and_store_examples(
+def descend_gradient_and_store_examples(
     learner: Any,  # noqa: ANN401  a learner with a setting `memory`
     gradient: Gradient,
-    state: MemoryState,
+    state: ParametersAndMemoryState,
     stage: Stage,
     randomness: Randomness,
     watch: Watch,
     total: bool = False,
-) -> MemoryState:
+) -> ParametersAndMemoryState:
     """Follow a gradient, then keep `memory` examples of each environment or in total.
 
     The gradient's `past` is the state before the stage.
     """
-    past = move_to_device(state, learner.descent.device)
+    past = move_tensors_to_device(state, learner.descent.device)
     params = learner.descent.descend_along_gradient(
         gradient, past.params, past, stage, randomness, watch
     )
-    memory = add_stage_to_memory(
+    memory = add_examples_of_stage_to_memory(
         state.memory, stage, learner.memory, randomness.at("memory"), total
     )
-    return MemoryState(params, memory)
+    return ParametersAndMemoryState(params, memory)
 
 
-def join_past_environments(
-    descent: Descent, batch: Batch, memory: ExampleMemory
+def build_batch_with_past_environments(
+    descent: Descent, batch: Batch, memory: PastExampleMemory
 ) -> Batch:
     """Return a batch in which each past environment is one more environment."""
     pieces = batch.split_by_environment() + memory.split_by_environment()
     return descent.build_batch(pieces, batch.noise, batch.progress)
 
 
-def hold_out_examples(
+def split_environments_for_holdout(
     stage: Stage, size: int, randomness: Randomness
 ) -> tuple[Stage, Stage]:
     """Split each environment into examples to train on and `size` held-out ones.
@@ -103,7 +105,9 @@ def hold_out_examples(
     for environment in stage:
         count = min(size, len(environment) // 2)
         source = randomness.at(environment.name)
-        rows = draw_distinct_rows(source, len(environment), count)
+        rows = draw_rows_without_replacement(source, len(environment), count)
         held_out.append(environment.subset(rows) if count else environment)
-        rest.append(environment.subset(select_remaining_rows(rows, len(environment))))
+        rest.append(
+            environment.subset(list_rows_that_were_not_chosen(rows, len(environment)))
+        )
     return tuple(rest), tuple(held_out)

@@ -17,25 +17,30 @@ from torch import Tensor
 from cirm.environments import Stage
 from cirm.learners.base import Learner
 from cirm.learners.rehearsal import (
-    MemoryState,
-    follow_gradient_and_store_examples,
-    init_memory_state,
-    join_past_environments,
+    ParametersAndMemoryState,
+    build_batch_with_past_environments,
+    descend_gradient_and_store_examples,
+    init_parameters_and_memory_state,
 )
 from cirm.objectives import (
     Batch,
     average_values_by_environment,
-    build_penalised_loss,
+    build_terms_of_penalised_loss,
     compute_irm_penalties,
     compute_risk_variance,
     get_annealed_penalty_weight,
 )
 from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, ignore_training_steps, make_gradient_function
+from cirm.training import (
+    Terms,
+    Watch,
+    create_gradient_function_of_loss,
+    ignore_training_steps,
+)
 
 
 @dataclass(frozen=True)
-class Replay(Learner[MemoryState]):
+class Replay(Learner[ParametersAndMemoryState]):
     """Mean risk of new and past environments, plus a penalty between them.
 
     Args:
@@ -77,7 +82,7 @@ class Replay(Learner[MemoryState]):
         },
     }
 
-    init = init_memory_state
+    init = init_parameters_and_memory_state
 
     def __post_init__(self) -> None:
         self.check_setting("memory", self.memory >= 0, "0 or more")
@@ -89,23 +94,25 @@ class Replay(Learner[MemoryState]):
 
     def observe(
         self,
-        state: MemoryState,
+        state: ParametersAndMemoryState,
         stage: Stage,
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
-    ) -> MemoryState:
+    ) -> ParametersAndMemoryState:
         """Minimise the penalised risk of stage and memory, then keep some examples."""
         gradient, total = (
-            make_gradient_function(self.compute_loss),
+            create_gradient_function_of_loss(self.compute_loss),
             self.budget == "total",
         )
-        return follow_gradient_and_store_examples(
+        return descend_gradient_and_store_examples(
             self, gradient, state, stage, randomness, watch, total
         )
 
-    def compute_loss(self, params: Tensor, past: MemoryState, batch: Batch) -> Terms:
+    def compute_loss(
+        self, params: Tensor, past: ParametersAndMemoryState, batch: Batch
+    ) -> Terms:
         """Return the penalised risk of each replica over new and past environments."""
-        batch = join_past_environments(self.descent, batch, past.memory)
+        batch = build_batch_with_past_environments(self.descent, batch, past.memory)
         outputs = self.network(params, batch.x, batch.noise)
         losses = self.likelihood.compute_losses(outputs, batch.y)
         risks = average_values_by_environment(losses, batch.share)
@@ -116,4 +123,4 @@ class Replay(Learner[MemoryState]):
         else:
             penalty = compute_irm_penalties(self.likelihood, outputs, batch).mean(-1)
         weight = get_annealed_penalty_weight(self.penalty, self.anneal, batch.progress)
-        return build_penalised_loss(risks.mean(-1), penalty, weight, params)
+        return build_terms_of_penalised_loss(risks.mean(-1), penalty, weight, params)

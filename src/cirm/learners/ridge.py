@@ -19,9 +19,9 @@ from torch import Tensor
 
 from cirm.environments import Stage
 from cirm.learners.base import Learner
-from cirm.learners.icp import compute_second_moments
+from cirm.learners.icp import compute_second_moments_of_environments
 from cirm.learners.linear_models import (
-    add_model_to_running_mean,
+    average_coefficients_with_earlier_stages,
     centre_second_moments,
     check_network_is_linear,
     solve_normal_equations,
@@ -90,7 +90,9 @@ class Ridge(Learner[RidgeState]):
     ) -> RidgeState:
         """Fit the model to the moments of the stage, or of all stages."""
         replicas = len(randomness.seeds)
-        own = [compute_second_moments(*e.take_all(replicas)) for e in stage]
+        own = [
+            compute_second_moments_of_environments(*e.take_all(replicas)) for e in stage
+        ]
         moments = torch.stack(own).sum(0)
         if self.sequence == "pool":
             moments = state.moments + moments
@@ -100,6 +102,8 @@ class Ridge(Learner[RidgeState]):
         params = solve_normal_equations(products, scatter[..., :-1, -1], means)
         watch(1, 1, {})
         if self.sequence == "average":
-            params = add_model_to_running_mean(state.params, params, state.stages)
+            params = average_coefficients_with_earlier_stages(
+                state.params, params, state.stages
+            )
         kept = moments if self.sequence == "pool" else state.moments
         return RidgeState(params, state.stages + 1, kept)

@@ -28,20 +28,20 @@ from torch import Tensor
 
 from cirm.environments import Examples, Stage
 from cirm.learners.base import ORIGINAL, Learner
-from cirm.learners.features import compute_class_logits
-from cirm.learners.linear_models import fit_linear_heads
-from cirm.learners.rehearsal import join_past_environments
+from cirm.learners.features import compute_logit_of_each_class
+from cirm.learners.linear_models import fit_linear_head_of_each_replica
+from cirm.learners.rehearsal import build_batch_with_past_environments
 from cirm.memory import (
-    ExampleMemory,
-    add_stage_to_memory,
+    PastExampleMemory,
+    add_examples_of_stage_to_memory,
     create_empty_memory,
-    move_to_device,
+    move_tensors_to_device,
 )
 from cirm.objectives import (
     Batch,
     apply_linear_heads,
     average_values_by_environment,
-    build_penalised_loss,
+    build_terms_of_penalised_loss,
     check_penalty_settings,
     compute_irm_penalties,
     get_annealed_penalty_weight,
@@ -53,7 +53,7 @@ from cirm.training import Terms, Watch, ignore_training_steps
 LEAST_PROBABILITY = 1e-3  # of a class given unstable features, after the correction
 
 
-class UnstableHead(NamedTuple):
+class UnstableFeatureHead(NamedTuple):
     """What unstable features say at one environment; empty unless adapted.
 
     Attributes:
@@ -73,8 +73,8 @@ class SFBState(NamedTuple):
 
     params: Tensor
     unstable: Tensor
-    memory: ExampleMemory
-    boost: UnstableHead
+    memory: PastExampleMemory
+    boost: UnstableFeatureHead
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,9 @@ class SFB(Learner[SFBState]):
             self.network.init(randomness.at(name)) for name in ("params", "unstable")
         )
         memory = create_empty_memory(len(params))
-        return SFBState(params, unstable, memory, create_empty_unstable_head(params))
+        return SFBState(
+            params, unstable, memory, create_empty_unstable_feature_head(params)
+        )
 
     def observe(
         self,
@@ -133,24 +135,26 @@ class SFB(Learner[SFBState]):
         watch: Watch = ignore_training_steps,
     ) -> SFBState:
         """Train both networks, then keep some examples."""
-        past = move_to_device(state, self.descent.device)
+        past = move_tensors_to_device(state, self.descent.device)
         count = len(stage) + len(state.memory.sizes)
         heads = past.unstable[:, self.network.head].repeat(1, count)
         start = torch.cat([past.params, past.unstable, heads], 1)
         flat = self.descent.minimise(
             self.compute_loss, start, past, stage, randomness, watch
         )
-        params, unstable, heads = self.split_networks_and_heads(flat)
+        params, unstable, heads = self.split_parameters_into_networks_and_heads(flat)
         unstable = unstable.clone()
         unstable[:, self.network.head] = heads.mean(1)
-        memory = add_stage_to_memory(
+        memory = add_examples_of_stage_to_memory(
             state.memory, stage, self.memory, randomness.at("memory")
         )
         return SFBState(
-            params.clone(), unstable, memory, create_empty_unstable_head(params)
+            params.clone(), unstable, memory, create_empty_unstable_feature_head(params)
         )
 
-    def split_networks_and_heads(self, flat: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def split_parameters_into_networks_and_heads(
+        self, flat: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return both networks [replica, p] and last layers [replica, e, h]."""
         size, head = self.network.size, self.network.head
         params, unstable, heads = flat.tensor_split([size, 2 * size], 1)
@@ -158,8 +162,8 @@ class SFB(Learner[SFBState]):
 
     def compute_loss(self, params: Tensor, past: SFBState, batch: Batch) -> Terms:
         """Return the penalised risks of the stable network and of both together."""
-        batch = join_past_environments(self.descent, batch, past.memory)
-        own, other, heads = self.split_networks_and_heads(params)
+        batch = build_batch_with_past_environments(self.descent, batch, past.memory)
+        own, other, heads = self.split_parameters_into_networks_and_heads(params)
         outputs = self.network(own.contiguous(), batch.x, batch.noise)
         features = self.network.compute_features(
             other.contiguous(), batch.x, batch.noise
@@ -178,7 +182,7 @@ class SFB(Learner[SFBState]):
             outputs.detach(), features, batch
         )
         return {
-            **build_penalised_loss(risk, penalty, weight, params),
+            **build_terms_of_penalised_loss(risk, penalty, weight, params),
             "joint risk": both,
             "dependence": self.independence * dependence,
         }
@@ -196,7 +200,7 @@ class SFB(Learner[SFBState]):
 
     def outputs(self, state: SFBState, inputs: Tensor) -> Tensor:
         """Return the stable logits, or those with unstable features added."""
-        logits = compute_class_logits(self, state.params, inputs)
+        logits = compute_logit_of_each_class(self, state.params, inputs)
         if not state.boost.prior.shape[1]:
             return logits.unsqueeze(1)
         features = self.network.compute_features(state.unstable, inputs)
@@ -209,11 +213,11 @@ class SFB(Learner[SFBState]):
     def adapt(self, state: SFBState, inputs: Tensor) -> SFBState:
         """Return the state with a last layer for unstable features fitted to inputs."""
         with torch.no_grad():
-            p = compute_class_logits(self, state.params, inputs).softmax(-1)
+            p = compute_logit_of_each_class(self, state.params, inputs).softmax(-1)
             features = self.network.compute_features(state.unstable, inputs)
         labels = p.argmax(-1)
         start = torch.zeros_like(state.unstable[:, self.network.head])
-        head = fit_linear_heads(
+        head = fit_linear_head_of_each_replica(
             self.likelihood,
             Examples(features, labels),
             torch.ones_like(p[..., 0]),
@@ -223,17 +227,17 @@ class SFB(Learner[SFBState]):
         one_hot = torch.nn.functional.one_hot(labels, p.shape[-1]).to(p)
         totals = p.sum(1).clamp(min=torch.finfo(p.dtype).tiny)
         confusion = (p.mT @ one_hot) / totals.unsqueeze(-1)
-        return state._replace(boost=UnstableHead(head, confusion, p.mean(1)))
+        return state._replace(boost=UnstableFeatureHead(head, confusion, p.mean(1)))
 
     def forget_adaptation(self, state: SFBState) -> SFBState:
         """Return the state without a last layer for unstable features."""
-        return state._replace(boost=create_empty_unstable_head(state.params))
+        return state._replace(boost=create_empty_unstable_feature_head(state.params))
 
 
-def create_empty_unstable_head(params: Tensor) -> UnstableHead:
+def create_empty_unstable_feature_head(params: Tensor) -> UnstableFeatureHead:
     """Return the boost of a state that is not adapted."""
     none = params.new_zeros(len(params), 0)
-    return UnstableHead(none, none.unsqueeze(-1), none)
+    return UnstableFeatureHead(none, none.unsqueeze(-1), none)
 
 
 def correct_probabilities_for_confusion(labels: Tensor, confusion: Tensor) -> Tensor:

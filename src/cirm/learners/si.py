@@ -20,10 +20,15 @@ from torch import Tensor
 
 from cirm.environments import Stage
 from cirm.learners.base import Learner
-from cirm.memory import move_to_device
+from cirm.memory import move_tensors_to_device
 from cirm.objectives import Batch, compute_mean_risk, compute_quadratic_penalty
 from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, ignore_training_steps, make_gradient_function
+from cirm.training import (
+    Terms,
+    Watch,
+    create_gradient_function_of_loss,
+    ignore_training_steps,
+)
 
 
 class SIState(NamedTuple):
@@ -90,24 +95,28 @@ class SI(Learner[SIState]):
         watch: Watch = ignore_training_steps,
     ) -> SIState:
         """Minimise the penalised risk, and add up what each parameter contributed."""
-        past = move_to_device(state, self.descent.device)
-        path = PathIntegral(past.params)
+        past = move_tensors_to_device(state, self.descent.device)
+        path = ParameterImportanceIntegral(past.params)
 
-        def compute_gradient(
+        def compute_gradient_and_add_importance(
             params: Tensor, past: SIState, batch: Batch
         ) -> tuple[Tensor, Terms]:
-            slope, terms = make_gradient_function(self.compute_loss)(
+            slope, terms = create_gradient_function_of_loss(self.compute_loss)(
                 params, past, batch
             )
-            path.add_contribution_of_step(params.detach())
+            path.add_loss_decrease_of_step(params.detach())
             path.slope = slope
-            penalty = self.strength * self.compute_penalty(params, past)
+            penalty = self.strength * self.compute_importance_weighted_penalty(
+                params, past
+            )
             (pull,) = torch.autograd.grad(penalty.sum(), params)
             return slope + pull, {**terms, "penalty": penalty.detach()}
 
         args = past.params, past, stage, randomness, watch
-        params = self.descent.descend_along_gradient(compute_gradient, *args)
-        path.add_contribution_of_step(params)
+        params = self.descent.descend_along_gradient(
+            compute_gradient_and_add_importance, *args
+        )
+        path.add_loss_decrease_of_step(params)
         distance = (params - past.params).square() + self.damping
         importance = past.importance + path.total.clamp(min=0) / distance
         return SIState(params, params.clone(), importance)
@@ -117,12 +126,14 @@ class SI(Learner[SIState]):
         risk = compute_mean_risk(self.network, self.likelihood, params, batch)
         return {"risk": risk}
 
-    def compute_penalty(self, params: Tensor, past: SIState) -> Tensor:
+    def compute_importance_weighted_penalty(
+        self, params: Tensor, past: SIState
+    ) -> Tensor:
         """Return the weighted squared distance from the anchor, [replica]."""
         return 2 * compute_quadratic_penalty(params, past.anchor, past.importance)
 
 
-class PathIntegral:
+class ParameterImportanceIntegral:
     """The part of each parameter in the fall of the loss along a path.
 
     Attributes:
@@ -135,7 +146,7 @@ class PathIntegral:
         self.slope = torch.zeros_like(start)
         self.total = torch.zeros_like(start)
 
-    def add_contribution_of_step(self, params: Tensor) -> None:
+    def add_loss_decrease_of_step(self, params: Tensor) -> None:
         """Add the step from the last place to these parameters."""
         self.total -= self.slope * (params - self.place)
         self.place = params.clone()

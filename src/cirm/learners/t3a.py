@@ -98,7 +98,7 @@ class T3A(Learner[T3AState]):
             members = torch.cat([weights.mT, features], 1)
             answers = apply_linear_heads(head, members)
             logits = self.likelihood.compute_class_logits(answers)  # type: ignore[attr-defined]
-            templates = compute_class_templates(
+            templates = compute_mean_feature_of_each_class(
                 members, logits, self.support or members.shape[1], weights
             )
         return state._replace(templates=templates)
@@ -108,7 +108,7 @@ class T3A(Learner[T3AState]):
         return state._replace(templates=state.templates[:, :0, :0])
 
 
-def compute_class_templates(
+def compute_mean_feature_of_each_class(
     members: Tensor, logits: Tensor, support: int, weights: Tensor
 ) -> Tensor:
     """Return templates [replica, width, k] of members [replica, m, width].

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from cirm.environments import Stage
 from cirm.learners.base import Learner
-from cirm.learners.features import compute_class_logits
+from cirm.learners.features import compute_logit_of_each_class
 from cirm.learners.last_layer import compute_plain_loss
 from cirm.randomness import Randomness
 from cirm.training import Watch, ignore_training_steps
@@ -120,5 +120,5 @@ class TENT(Learner[TENTState]):
 
     def compute_mean_entropy(self, params: Tensor, inputs: Tensor) -> Tensor:
         """Return the mean entropy of the predictions for inputs, [replica]."""
-        log_p = compute_class_logits(self, params, inputs).log_softmax(-1)
+        log_p = compute_logit_of_each_class(self, params, inputs).log_softmax(-1)
         return -(log_p.exp() * log_p).sum(-1).mean(-1)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from cirm.environments import Stage, count_examples
 from cirm.learners.base import Learner
-from cirm.memory import move_to_device
+from cirm.memory import move_tensors_to_device
 from cirm.objectives import (
     Batch,
     average_risks_over_examples,
@@ -29,15 +29,15 @@ from cirm.objectives import (
 from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, ignore_training_steps
 from cirm.variational import (
-    Gaussian,
+    DiagonalGaussian,
     KLScale,
     check_variational_settings,
     compute_gaussian_kl,
     compute_kl_weight,
-    create_gaussian,
-    create_initial_posterior,
-    flatten_gaussian,
-    unflatten_gaussian,
+    create_diagonal_gaussian,
+    create_initial_posterior_of_stage,
+    flatten_gaussian_to_vector,
+    restore_gaussian_from_vector,
 )
 
 
@@ -48,7 +48,7 @@ class VCLState(NamedTuple):
     start at the posterior, and it is empty, [replica, 0].
     """
 
-    posterior: Gaussian
+    posterior: DiagonalGaussian
     start: Tensor
 
 
@@ -97,7 +97,9 @@ class VCL(Learner[VCLState]):
     def init(self, randomness: Randomness) -> VCLState:
         """Return the prior, and random means to start from."""
         means = self._draw_initial_means(randomness.at("params"))
-        return VCLState(create_gaussian(means, self.prior_std, centred=True), means)
+        return VCLState(
+            create_diagonal_gaussian(means, self.prior_std, centred=True), means
+        )
 
     def observe(
         self,
@@ -107,21 +109,25 @@ class VCL(Learner[VCLState]):
         watch: Watch = ignore_training_steps,
     ) -> VCLState:
         """Minimise the expected risk near the last posterior."""
-        past = move_to_device(state, self.descent.device)
+        past = move_tensors_to_device(state, self.descent.device)
         if self.start == "trained" and past.start.shape[1]:
             past = past._replace(
                 start=self._train_initial_means(past.start, stage, randomness)
             )
-        start = create_initial_posterior(past.start, past.posterior, self.initial_std)
+        start = create_initial_posterior_of_stage(
+            past.start, past.posterior, self.initial_std
+        )
         if self.restart:
             means = self._draw_initial_means(randomness.at("params"))
-            start = create_gaussian(means, self.initial_std)
+            start = create_diagonal_gaussian(means, self.initial_std)
         weight = self.beta * compute_kl_weight(self.kl_scale, count_examples(stage))
         loss = partial(self.compute_loss, weight=weight)
         flat = self.descent.minimise(
-            loss, flatten_gaussian(start), past, stage, randomness, watch
+            loss, flatten_gaussian_to_vector(start), past, stage, randomness, watch
         )
-        return VCLState(unflatten_gaussian(flat), flat.new_zeros(len(flat), 0))
+        return VCLState(
+            restore_gaussian_from_vector(flat), flat.new_zeros(len(flat), 0)
+        )
 
     def outputs(self, state: VCLState, inputs: Tensor) -> Tensor:
         """Return outputs [replica, sample, n, k] of networks from the posterior."""
@@ -133,7 +139,7 @@ class VCL(Learner[VCLState]):
         self, params: Tensor, past: VCLState, batch: Batch, weight: float
     ) -> Terms:
         """Return the expected risk and `weight` times the KL of each replica."""
-        q = unflatten_gaussian(params)
+        q = restore_gaussian_from_vector(params)
         risks = compute_expected_risks(
             self.network, self.likelihood, q, batch, self.samples
         )

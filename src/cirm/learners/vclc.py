@@ -20,24 +20,24 @@ from cirm.learners.base import Learner
 from cirm.memory import (
     concatenate_examples,
     create_empty_examples,
-    draw_distinct_rows,
-    move_to_device,
-    select_k_center_rows,
-    select_remaining_rows,
+    draw_rows_without_replacement,
+    list_rows_that_were_not_chosen,
+    move_tensors_to_device,
+    select_rows_by_k_center,
 )
 from cirm.objectives import Batch, average_risks_over_examples, compute_expected_risks
 from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, ignore_training_steps
 from cirm.variational import (
-    Gaussian,
+    DiagonalGaussian,
     KLScale,
     check_variational_settings,
     compute_gaussian_kl,
     compute_kl_weight,
-    create_gaussian,
-    create_initial_posterior,
-    flatten_gaussian,
-    unflatten_gaussian,
+    create_diagonal_gaussian,
+    create_initial_posterior_of_stage,
+    flatten_gaussian_to_vector,
+    restore_gaussian_from_vector,
 )
 
 
@@ -49,9 +49,9 @@ class VCLCState(NamedTuple):
     is empty, [replica, 0], afterwards.
     """
 
-    posterior: Gaussian
+    posterior: DiagonalGaussian
     start: Tensor
-    predictive: Gaussian
+    predictive: DiagonalGaussian
     coreset: Examples
 
 
@@ -97,7 +97,7 @@ class VCLC(Learner[VCLCState]):
     def init(self, randomness: Randomness) -> VCLCState:
         """Return the prior, random means to start from, and an empty coreset."""
         means = self.network.init(randomness.at("params"))
-        prior = create_gaussian(means, self.prior_std, centred=True)
+        prior = create_diagonal_gaussian(means, self.prior_std, centred=True)
         return VCLCState(prior, means, prior, create_empty_examples(len(means)))
 
     def observe(
@@ -108,46 +108,59 @@ class VCLC(Learner[VCLCState]):
         watch: Watch = ignore_training_steps,
     ) -> VCLCState:
         """Train on the stage without its coreset, then a copy on the coreset."""
-        rows = [self.select_coreset(e, randomness.at("coreset", e.name)) for e in stage]
+        rows = [
+            self.select_coreset_examples(e, randomness.at("coreset", e.name))
+            for e in stage
+        ]
         pairs = list(zip(stage, rows, strict=True))
-        rest = tuple(e.subset(select_remaining_rows(r, len(e))) for e, r in pairs)
-        past = move_to_device(state, self.descent.device)
-        start = create_initial_posterior(past.start, past.posterior, self.initial_std)
-        posterior = self.train_posterior(start, past.posterior, rest, randomness, watch)
+        rest = tuple(
+            e.subset(list_rows_that_were_not_chosen(r, len(e))) for e, r in pairs
+        )
+        past = move_tensors_to_device(state, self.descent.device)
+        start = create_initial_posterior_of_stage(
+            past.start, past.posterior, self.initial_std
+        )
+        posterior = self.train_posterior_on_stage(
+            start, past.posterior, rest, randomness, watch
+        )
         kept = [state.coreset, *(e.take(r) for e, r in pairs)]
         predictive, coreset = posterior, state.coreset
         if any(piece.y.shape[1] for piece in kept):
             coreset = concatenate_examples(kept)
             last = Environment("coreset", *coreset, stage[0].task, replicated=True)
             source = randomness.at("predictive")
-            predictive = self.train_posterior(posterior, posterior, (last,), source)
+            predictive = self.train_posterior_on_stage(
+                posterior, posterior, (last,), source
+            )
         none = posterior.mean.new_zeros(len(posterior.mean), 0)
         return VCLCState(posterior, none, predictive, coreset)
 
-    def select_coreset(
+    def select_coreset_examples(
         self, environment: Environment, randomness: Randomness
     ) -> Tensor:
         """Return the rows [replica, m] of the examples that are kept."""
         size = min(self.coreset, len(environment) // 2)
         if self.select == "random":
-            return draw_distinct_rows(randomness, len(environment), size)
-        return select_k_center_rows(environment.take_all(len(randomness.seeds)).x, size)
+            return draw_rows_without_replacement(randomness, len(environment), size)
+        return select_rows_by_k_center(
+            environment.take_all(len(randomness.seeds)).x, size
+        )
 
-    def train_posterior(
+    def train_posterior_on_stage(
         self,
-        start: Gaussian,
-        prior: Gaussian,
+        start: DiagonalGaussian,
+        prior: DiagonalGaussian,
         stage: Stage,
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
-    ) -> Gaussian:
+    ) -> DiagonalGaussian:
         """Return the posterior after training on a stage."""
         weight = self.beta * compute_kl_weight(self.kl_scale, sum(map(len, stage)))
         loss = partial(self.compute_loss, weight=weight)
         flat = self.descent.minimise(
-            loss, flatten_gaussian(start), prior, stage, randomness, watch
+            loss, flatten_gaussian_to_vector(start), prior, stage, randomness, watch
         )
-        return unflatten_gaussian(flat)
+        return restore_gaussian_from_vector(flat)
 
     def outputs(self, state: VCLCState, inputs: Tensor) -> Tensor:
         """Return outputs [replica, sample, n, k] of networks trained on the coreset."""
@@ -156,10 +169,10 @@ class VCLC(Learner[VCLCState]):
         )
 
     def compute_loss(
-        self, params: Tensor, past: Gaussian, batch: Batch, weight: float
+        self, params: Tensor, past: DiagonalGaussian, batch: Batch, weight: float
     ) -> Terms:
         """Return the expected risk and `weight` times the KL of each replica."""
-        q = unflatten_gaussian(params)
+        q = restore_gaussian_from_vector(params)
         risks = compute_expected_risks(
             self.network, self.likelihood, q, batch, self.samples
         )

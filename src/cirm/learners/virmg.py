@@ -31,28 +31,28 @@ from torch import Tensor
 from cirm.environments import Stage, count_examples
 from cirm.learners.base import Learner
 from cirm.learners.games import (
-    Game,
+    PlayerTraining,
     check_game_settings,
-    choose_stop_rule,
-    score_outputs,
+    choose_stop_rule_of_game,
+    compute_mean_score_of_outputs,
 )
-from cirm.memory import move_to_device
+from cirm.memory import move_tensors_to_device
 from cirm.objectives import (
     Batch,
-    average_outputs_with_past,
+    average_outputs_with_past_models,
     average_values_by_environment,
 )
 from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, ignore_training_steps
 from cirm.variational import (
-    Gaussian,
+    DiagonalGaussian,
     KLScale,
     check_variational_settings,
     compute_gaussian_kl,
     compute_kl_weight,
-    create_gaussian,
-    flatten_gaussian,
-    unflatten_gaussian,
+    create_diagonal_gaussian,
+    flatten_gaussian_to_vector,
+    restore_gaussian_from_vector,
 )
 
 
@@ -63,17 +63,17 @@ class VIRMGState(NamedTuple):
     representation [replica, q], of heads [replica, player, p - q].
     """
 
-    players: Gaussian
-    past: Gaussian
-    representation: Gaussian
+    players: DiagonalGaussian
+    past: DiagonalGaussian
+    representation: DiagonalGaussian
 
 
 class PlayerSettings(NamedTuple):
     """The name of a mover in records, its start, its prior and the weight of its KL."""
 
     name: str
-    start: Gaussian
-    prior: Gaussian
+    start: DiagonalGaussian
+    prior: DiagonalGaussian
     weight: float
 
 
@@ -132,11 +132,15 @@ class VIRMG(Learner[VIRMGState]):
     def init(self, randomness: Randomness) -> VIRMGState:
         """Return a random network with which the first player starts."""
         means = self.network.init(randomness.at("params")).to(self.descent.device)
-        start = create_gaussian(
+        start = create_diagonal_gaussian(
             means[:, None, self._first_head_index :], self.initial_std
         )
-        body = create_gaussian(means[:, : self._first_head_index], self.initial_std)
-        return VIRMGState(Gaussian(*(part[:, :0] for part in start)), start, body)
+        body = create_diagonal_gaussian(
+            means[:, : self._first_head_index], self.initial_std
+        )
+        return VIRMGState(
+            DiagonalGaussian(*(part[:, :0] for part in start)), start, body
+        )
 
     @property
     def _first_head_index(self) -> int:
@@ -151,26 +155,28 @@ class VIRMG(Learner[VIRMGState]):
         watch: Watch = ignore_training_steps,
     ) -> VIRMGState:
         """Play with the environments of the stage, near the last posteriors."""
-        state = move_to_device(state, self.descent.device)
-        seats = self._build_player_settings(state, stage, randomness)
-        movers = [flatten_gaussian(seat.start) for seat in seats]
+        state = move_tensors_to_device(state, self.descent.device)
+        seats = self._build_settings_of_players(state, stage, randomness)
+        movers = [flatten_gaussian_to_vector(seat.start) for seat in seats]
         past = split_player_posteriors(state.players)
         loss = partial(self.compute_loss, past=past, seats=seats)
-        rule = choose_stop_rule(self.likelihood, self.warm_start, self.stop_accuracy)
-        score = partial(
-            self._score_average_of_drawn_players, past=past, count=len(stage)
+        rule = choose_stop_rule_of_game(
+            self.likelihood, self.warm_start, self.stop_accuracy
         )
-        game = Game(
+        score = partial(
+            self._compute_score_of_drawn_average, past=past, count=len(stage)
+        )
+        game = PlayerTraining(
             self.descent,
             loss,
             rule,
             score if rule.accuracy is not None else None,
             self.likelihood.metric,
         )
-        game.play_game(movers, stage, randomness, watch)
-        players = unflatten_gaussian(torch.stack(movers[: len(stage)], 1))
+        game.train_players_in_turn(movers, stage, randomness, watch)
+        players = restore_gaussian_from_vector(torch.stack(movers[: len(stage)], 1))
         body = (
-            unflatten_gaussian(movers[-1])
+            restore_gaussian_from_vector(movers[-1])
             if self._first_head_index
             else state.representation
         )
@@ -190,7 +196,7 @@ class VIRMG(Learner[VIRMGState]):
         turn: int,
         movers: list[Tensor],
         batch: Batch,
-        past: list[Gaussian],
+        past: list[DiagonalGaussian],
         seats: list[PlayerSettings],
     ) -> Terms:
         """Return the expected risk in the mover's environment, and its KL.
@@ -199,8 +205,8 @@ class VIRMG(Learner[VIRMGState]):
         """
         alone = turn < len(batch.sizes)
         x, y = batch.split_by_environment()[turn] if alone else (batch.x, batch.y)
-        posteriors = [unflatten_gaussian(mover) for mover in movers]
-        outputs = self._average_players(
+        posteriors = [restore_gaussian_from_vector(mover) for mover in movers]
+        outputs = self._average_outputs_of_players(
             posteriors[: len(batch.sizes)],
             past,
             posteriors[-1],
@@ -217,7 +223,7 @@ class VIRMG(Learner[VIRMGState]):
             f"kl {name}": weight * compute_gaussian_kl(posteriors[turn], prior),
         }
 
-    def _build_player_settings(
+    def _build_settings_of_players(
         self, state: VIRMGState, stage: Stage, randomness: Randomness
     ) -> list[PlayerSettings]:
         """Return a seat for each environment, and for a shared representation."""
@@ -229,7 +235,7 @@ class VIRMG(Learner[VIRMGState]):
             else:
                 params = self.network.init(randomness.at("player", index))
                 means = params[:, self._first_head_index :].to(self.descent.device)
-                start = create_gaussian(means, self.initial_std)
+                start = create_diagonal_gaussian(means, self.initial_std)
             prior = start if index < len(lasts) else self._create_player_prior(start)
             weight = self._compute_kl_weight_of_player(environment.total_weight)
             seats.append(PlayerSettings(environment.name, start, prior, weight))
@@ -240,21 +246,21 @@ class VIRMG(Learner[VIRMGState]):
             seats.append(PlayerSettings("representation", start, prior, weight))
         return seats
 
-    def _create_player_prior(self, start: Gaussian) -> Gaussian:
-        return create_gaussian(start.mean, self.prior_std, centred=True)
+    def _create_player_prior(self, start: DiagonalGaussian) -> DiagonalGaussian:
+        return create_diagonal_gaussian(start.mean, self.prior_std, centred=True)
 
     def _compute_kl_weight_of_player(self, examples: float) -> float:
         return self.beta * compute_kl_weight(self.kl_scale, examples)
 
     def _predict_with_players(
         self,
-        players: list[Gaussian],
-        past: list[Gaussian],
-        body: Gaussian,
+        players: list[DiagonalGaussian],
+        past: list[DiagonalGaussian],
+        body: DiagonalGaussian,
         inputs: Tensor,
     ) -> Tensor:
         """Return outputs [replica, sample, n, k]; each player has draws of its own."""
-        return self._average_players(
+        return self._average_outputs_of_players(
             players,
             past,
             body,
@@ -264,22 +270,26 @@ class VIRMG(Learner[VIRMGState]):
         )
 
     @torch.no_grad()
-    def _score_average_of_drawn_players(
-        self, movers: list[Tensor], batch: Batch, past: list[Gaussian], count: int
+    def _compute_score_of_drawn_average(
+        self,
+        movers: list[Tensor],
+        batch: Batch,
+        past: list[DiagonalGaussian],
+        count: int,
     ) -> Tensor:
         """Return the mean score of a prediction for a batch, [replica]."""
-        posteriors = [unflatten_gaussian(mover) for mover in movers]
+        posteriors = [restore_gaussian_from_vector(mover) for mover in movers]
         outputs = self._predict_with_players(
             posteriors[:count], past, posteriors[-1], batch.x
         )
-        return score_outputs(self.likelihood, outputs, batch)
+        return compute_mean_score_of_outputs(self.likelihood, outputs, batch)
 
-    def _average_players(
+    def _average_outputs_of_players(
         self,
-        players: list[Gaussian],
-        past: list[Gaussian],
-        body: Gaussian,
-        sample: Callable[[Gaussian, int], Tensor],
+        players: list[DiagonalGaussian],
+        past: list[DiagonalGaussian],
+        body: DiagonalGaussian,
+        sample: Callable[[DiagonalGaussian, int], Tensor],
     ) -> Tensor:
         """Return outputs [replica, sample, n, k] of the average of players.
 
@@ -289,21 +299,24 @@ class VIRMG(Learner[VIRMGState]):
         if self._first_head_index:
             head = average_player_posteriors(players, past)
             whole = (torch.cat(pair, -1) for pair in zip(body, head, strict=True))
-            return sample(Gaussian(*whole), 0)
+            return sample(DiagonalGaussian(*whole), 0)
         answers = [sample(q, turn) for turn, q in enumerate([*players, *past])]
-        return average_outputs_with_past(
+        return average_outputs_with_past_models(
             answers[: len(players)], answers[len(players) :]
         )
 
 
-def split_player_posteriors(q: Gaussian) -> list[Gaussian]:
+def split_player_posteriors(q: DiagonalGaussian) -> list[DiagonalGaussian]:
     """Split [replica, player, p] into the posterior [replica, p] of each player."""
-    return [unflatten_gaussian(flat) for flat in flatten_gaussian(q).unbind(1)]
+    return [
+        restore_gaussian_from_vector(flat)
+        for flat in flatten_gaussian_to_vector(q).unbind(1)
+    ]
 
 
 def average_player_posteriors(
-    players: list[Gaussian], past: list[Gaussian]
-) -> Gaussian:
+    players: list[DiagonalGaussian], past: list[DiagonalGaussian]
+) -> DiagonalGaussian:
     """Return the mean of independent draws from the players and the past.
 
     The past counts as one more player.
@@ -312,4 +325,4 @@ def average_player_posteriors(
         players = [*players, average_player_posteriors(past, [])]
     variance = torch.stack([(2 * q.log_std).exp() for q in players]).mean(0)
     spread = (variance / len(players)).log() / 2
-    return Gaussian(torch.stack([q.mean for q in players]).mean(0), spread)
+    return DiagonalGaussian(torch.stack([q.mean for q in players]).mean(0), spread)

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from cirm.environments import Stage, count_examples
 from cirm.learners.base import ORIGINAL, Learner
-from cirm.memory import move_to_device
+from cirm.memory import move_tensors_to_device
 from cirm.objectives import (
     Batch,
     average_values_by_environment,
@@ -39,15 +39,15 @@ from cirm.objectives import (
 from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, ignore_training_steps
 from cirm.variational import (
-    Gaussian,
+    DiagonalGaussian,
     KLScale,
     check_variational_settings,
     compute_gaussian_kl,
     compute_kl_weight,
-    create_gaussian,
-    create_initial_posterior,
-    flatten_gaussian,
-    unflatten_gaussian,
+    create_diagonal_gaussian,
+    create_initial_posterior_of_stage,
+    flatten_gaussian_to_vector,
+    restore_gaussian_from_vector,
 )
 
 
@@ -58,7 +58,7 @@ class VIRMv1State(NamedTuple):
     start at the posterior, and it is empty, [replica, 0].
     """
 
-    posterior: Gaussian
+    posterior: DiagonalGaussian
     start: Tensor
 
 
@@ -133,7 +133,9 @@ class VIRMv1(Learner[VIRMv1State]):
     def init(self, randomness: Randomness) -> VIRMv1State:
         """Return the prior, and random means to start from."""
         means = self.network.init(randomness.at("params"))
-        return VIRMv1State(create_gaussian(means, self.prior_std, centred=True), means)
+        return VIRMv1State(
+            create_diagonal_gaussian(means, self.prior_std, centred=True), means
+        )
 
     def observe(
         self,
@@ -143,14 +145,18 @@ class VIRMv1(Learner[VIRMv1State]):
         watch: Watch = ignore_training_steps,
     ) -> VIRMv1State:
         """Minimise the penalised expected risk near the last posterior."""
-        past = move_to_device(state, self.descent.device)
-        start = create_initial_posterior(past.start, past.posterior, self.initial_std)
+        past = move_tensors_to_device(state, self.descent.device)
+        start = create_initial_posterior_of_stage(
+            past.start, past.posterior, self.initial_std
+        )
         kl_weight = self.beta * compute_kl_weight(self.kl_scale, count_examples(stage))
         loss = partial(self.compute_loss, kl_weight=kl_weight)
         flat = self.descent.minimise(
-            loss, flatten_gaussian(start), past, stage, randomness, watch
+            loss, flatten_gaussian_to_vector(start), past, stage, randomness, watch
         )
-        return VIRMv1State(unflatten_gaussian(flat), flat.new_zeros(len(flat), 0))
+        return VIRMv1State(
+            restore_gaussian_from_vector(flat), flat.new_zeros(len(flat), 0)
+        )
 
     def outputs(self, state: VIRMv1State, inputs: Tensor) -> Tensor:
         """Return outputs [replica, sample, n, k] of networks from the posterior."""
@@ -162,7 +168,7 @@ class VIRMv1(Learner[VIRMv1State]):
         self, params: Tensor, past: VIRMv1State, batch: Batch, kl_weight: float
     ) -> Terms:
         """Return the penalised expected risk and `kl_weight` times the KL."""
-        q = unflatten_gaussian(params)
+        q = restore_gaussian_from_vector(params)
         sample = self.network.sample_outputs_of_whole_networks
         if self.draws == "sums":
             sample = self.network.sample_outputs

@@ -17,7 +17,7 @@ from torch import Tensor
 from cirm.learners.base import ORIGINAL, Learner, PointState
 from cirm.objectives import (
     Batch,
-    build_penalised_loss,
+    build_terms_of_penalised_loss,
     check_penalty_settings,
     compute_environment_risks,
     compute_risk_variance,
@@ -60,4 +60,6 @@ class VREx(Learner[PointState]):
         risks = compute_environment_risks(self.network, self.likelihood, params, batch)
         weight = get_annealed_penalty_weight(self.penalty, self.anneal, batch.progress)
         penalty = compute_risk_variance(risks)
-        return build_penalised_loss(risks.mean(-1), penalty, weight, params, self.l2)
+        return build_terms_of_penalised_loss(
+            risks.mean(-1), penalty, weight, params, self.l2
+        )

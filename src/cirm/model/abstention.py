@@ -18,7 +18,7 @@ import numpy as np
 
 from cirm.data.values import Numbers
 from cirm.model.conformal import CONFIDENCES, collect_nonconformity_scores
-from cirm.model.facts import ModelFacts
+from cirm.model.facts import ModelMetadata
 from cirm.model.new_place import predict_quantity_at_new_place
 
 FEWEST_ANSWERED = 10  # rows of a place above a confidence, for it to count
@@ -26,7 +26,7 @@ PROMISED = 1 - (np.array(CONFIDENCES) + np.array([*CONFIDENCES[1:], 1.0])) / 2
 """The mean error of each bin according to the confidences."""
 
 
-class Abstention(NamedTuple):
+class AbstentionThreshold(NamedTuple):
     """From which rows a model abstains.
 
     Attributes:
@@ -43,7 +43,9 @@ class Abstention(NamedTuple):
     places: int
 
 
-def choose_abstention_threshold(model: ModelFacts, rate: float) -> Abstention:
+def choose_abstention_threshold(
+    model: ModelMetadata, rate: float
+) -> AbstentionThreshold:
     """Choose the confidence that predictions need, for an error of at most a rate."""
     _check_model_can_abstain(model, rate)
     places, is_arrival = collect_nonconformity_scores(model)
@@ -62,13 +64,13 @@ def choose_abstention_threshold(model: ModelFacts, rate: float) -> Abstention:
         ]
         if not known or not mix[index:].any():
             break
-        expected = _compute_expected_error(known, mix[index:], PROMISED[index:])
+        expected = _compute_expected_error_rate(known, mix[index:], PROMISED[index:])
         if expected <= rate:
-            return Abstention(rate, confidence, expected, count)
-    return Abstention(rate, np.inf, np.nan, count)
+            return AbstentionThreshold(rate, confidence, expected, count)
+    return AbstentionThreshold(rate, np.inf, np.nan, count)
 
 
-def _check_model_can_abstain(model: ModelFacts, rate: float) -> None:
+def _check_model_can_abstain(model: ModelMetadata, rate: float) -> None:
     """Refuse a rate out of range, and models whose predictions have no such error."""
     if not 0 < rate < 1:
         raise ValueError(
@@ -98,7 +100,7 @@ def _count_rows_and_errors_in_bins(
     return tuple(counts - np.pad(counts[:, 1:], ((0, 0), (0, 1))))
 
 
-def _count_held_out_rows_by_confidence(model: ModelFacts) -> Numbers:
+def _count_held_out_rows_by_confidence(model: ModelMetadata) -> Numbers:
     """Return the held-out rows of the last stage in each bin of confidence, [c]."""
     last = [e for e in model.history if e.stage == model.stages - 1 and e.confident]
     empty = [0] * len(CONFIDENCES)
@@ -106,7 +108,7 @@ def _count_held_out_rows_by_confidence(model: ModelFacts) -> Numbers:
     return _count_rows_and_errors_in_bins(totals, empty)[0]
 
 
-def _compute_expected_error(
+def _compute_expected_error_rate(
     known: Sequence[tuple[Numbers, ...]], mix: Numbers, promised: Numbers
 ) -> float:
     """Return the expected fraction of errors at a new place.
@@ -151,22 +153,24 @@ def _estimate_shift_of_error_log_odds(
     return shift, 1 / float(rows @ (errors * (1 - errors)))
 
 
-def describe_abstention(abstention: Abstention, abstained: int, rows: int) -> str:
+def describe_abstention(
+    abstention: AbstentionThreshold, abstained: int, rows: int
+) -> str:
     """Say from how many rows a model abstained, and what is expected of the others."""
     share = f"{abstained:,} of {rows:,} rows ({100 * abstained / rows:.1f} %)"
     if not np.isfinite(abstention.confidence):
         return (
-            f"Abstained from all {rows:,} rows: at no confidence are at most "
-            f"{100 * abstention.rate:.3g} % of the predictions expected to be wrong "
-            "at a new place. Allow a larger error rate with --abstain"
+            f"Abstained from all {rows:,} rows: even among the most confident "
+            f"predictions, more than {100 * abstention.rate:.3g} % are expected to be "
+            "wrong at a new place. Allow a larger error rate with --abstain"
         )
-    basis = f"the scores on arrival at {abstention.places} new places"
+    basis = f"the scores at {abstention.places} places before training there"
     if abstention.places == 1:
-        basis = "the scores on arrival at one new place"
+        basis = "the scores at one place before training there"
     if not abstention.places:
         basis = (
-            "held-out rows, because the model has not been scored on arrival at a "
-            "new place"
+            "held-out rows, because the model was never scored at a place before it "
+            "was trained on it"
         )
     least = f"Abstained from {share}"
     if abstention.confidence > 0:

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from cirm.data.open_sources import open_sources_for_model
-from cirm.data.rows import MEMORY_BYTES, RowStore, read_rows
+from cirm.data.rows import MEMORY_BYTES, InputRowStore, read_rows
 from cirm.data.sources import Data, Progress, ignore_progress_message
 from cirm.model.equations import explain_unsolvable_equations
-from cirm.model.facts import Adaptation, format_current_time
+from cirm.model.facts import ModelAdaptation, format_current_time
 from cirm.model.model import ADAPTIVE_LEARNER, Model
-from cirm.model.warnings import check_inputs_of_environment
+from cirm.model.warnings import list_warnings_of_environment_inputs
 from cirm.randomness import Randomness
 
 
@@ -87,7 +87,7 @@ def adapt(
     inputs, missing = rows.store.take(indices), rows.find_missing(indices, schema)
     notes = [
         *rows.notes,
-        *check_inputs_of_environment(
+        *list_warnings_of_environment_inputs(
             schema, name, inputs.numpy(), missing, accept_units
         ),
     ]
@@ -100,25 +100,27 @@ def adapt(
         notes.append(
             f"the target column {schema.target.name!r} was not used for adapting."
         )
-    adaptation = Adaptation(name, len(indices), format_current_time(), tuple(notes))
-    return replace(adapt_to_inputs(model, inputs), adaptation=adaptation)
+    adaptation = ModelAdaptation(
+        name, len(indices), format_current_time(), tuple(notes)
+    )
+    return replace(adapt_learner_to_inputs(model, inputs), adaptation=adaptation)
 
 
 @torch.no_grad()
-def adapt_to_inputs(model: Model, inputs: Tensor) -> Model:
+def adapt_learner_to_inputs(model: Model, inputs: Tensor) -> Model:
     """Return a model whose learner has adapted to inputs [n, *shape]."""
-    inputs = _sort_inputs_by_value(inputs)[None].to(model.learner.descent.device)
+    inputs = _sort_input_rows_by_value(inputs)[None].to(model.learner.descent.device)
     with explain_unsolvable_equations("adapting"):
         return replace(model, state=model.learner.adapt(model.state, inputs))
 
 
-def undo_adaptation(model: Model) -> Model:
+def undo_adaptation_of_model(model: Model) -> Model:
     """Return the model without its adaptation."""
     state = model.learner.forget_adaptation(model.state)
     return replace(model, adaptation=None, state=state)
 
 
-def _choose_adaptation_rows(store: RowStore) -> Tensor:
+def _choose_adaptation_rows(store: InputRowStore) -> Tensor:
     """Return the indices of all rows, or of as many as fit into memory."""
     size = math.prod(store.shape) * np.dtype(np.float32).itemsize
     most = max(1, MEMORY_BYTES // size)
@@ -127,7 +129,7 @@ def _choose_adaptation_rows(store: RowStore) -> Tensor:
     return Randomness((0,), ("adapt",)).permutation(store.count)[0][:most]
 
 
-def _sort_inputs_by_value(inputs: Tensor) -> Tensor:
+def _sort_input_rows_by_value(inputs: Tensor) -> Tensor:
     """Return inputs [n, *shape] in an order that does not depend on that of the rows.
 
     Sums depend on the order of their terms in the last digit, so without this the same

@@ -13,9 +13,9 @@ from torch import Tensor
 from cirm.evaluation.metrics import (
     compute_average_precision,
     compute_confusion_matrix,
-    get_row_weights,
+    get_row_weights_or_ones,
 )
-from cirm.intervals import compute_logit_interval, compute_wilson_interval
+from cirm.intervals import compute_interval_on_logit_scale, compute_wilson_interval
 
 CONSTANT = 0.95  # of the rows of other classes, predicted as the same class
 FEWEST_OTHERS = 5  # rows of other classes; a useful model might miss fewer
@@ -70,7 +70,7 @@ def compute_class_metrics(
             ("recall", targets == index),
             ("precision", decided == index),
         ):
-            total = float(get_row_weights(weights, targets)[rows].sum())
+            total = float(get_row_weights_or_ones(weights, targets)[rows].sum())
             if total > 0:
                 factor = _compute_effective_rows_per_weight(rows, weights)
                 low, high = compute_wilson_interval(factor * right, factor * total)
@@ -91,9 +91,9 @@ def compute_average_precision_interval(
 ) -> tuple[float, float]:
     """Return the 95 % interval of an area (Boyd, Eng and Page 2013, logit interval)."""
     rows = _compute_effective_rows_per_weight(is_positive, weights)
-    rows *= float(get_row_weights(weights, is_positive)[is_positive].sum())
+    rows *= float(get_row_weights_or_ones(weights, is_positive)[is_positive].sum())
     # Their variance of the logit, 1 / (n a (1 - a)), by the delta method.
-    return compute_logit_interval(area, area * (1 - area) / max(rows, 1.0))
+    return compute_interval_on_logit_scale(area, area * (1 - area) / max(rows, 1.0))
 
 
 def find_always_predicted_class(decided: Tensor, targets: Tensor) -> int | None:

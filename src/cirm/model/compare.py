@@ -15,11 +15,11 @@ from cirm.data.schema import TaskName
 from cirm.data.schema_inference import ReadOptions
 from cirm.data.sources import Data, Progress, ignore_progress_message
 from cirm.data.values import convert_values_to_numbers
-from cirm.model.compare_answer import write_comparison_answer
+from cirm.model.compare_answer import summarise_table_comparison
 from cirm.model.compare_columns import (
-    ColumnChange,
-    compare_categories,
-    compare_columns,
+    ColumnDistributionChange,
+    compare_category_frequencies,
+    compare_column_distributions,
     compare_numeric_values,
 )
 from cirm.model.compare_relations import (
@@ -28,8 +28,8 @@ from cirm.model.compare_relations import (
 )
 from cirm.model.compute import predict_inputs_in_chunks
 from cirm.model.model import Model
-from cirm.model.table_pair import TablePair, read_table_pair
-from cirm.model.units import detect_unit_changes
+from cirm.model.table_pair import TablesToCompare, read_tables_to_compare
+from cirm.model.units import detect_columns_in_other_units
 
 FEWEST_ROWS = 5  # of a table, to test anything
 FEWEST_OF_UNIT = 20  # values whose quartiles tell a unit
@@ -95,7 +95,7 @@ def compare(
     options = ReadOptions(
         target, task=task, categories=tuple(categories), ignore=tuple(ignore)
     )
-    pair = read_table_pair(first, second, options, model, progress)
+    pair = read_tables_to_compare(first, second, options, model, progress)
     report: dict[str, Any] = {
         "names": list(pair.names),
         "rows": [len(frame) for frame in pair.frames],
@@ -104,16 +104,16 @@ def compare(
         "same_rows": pair.shared == 1.0,
     }
     progress("comparing", 1)
-    report |= _compare_tables_of_pair(pair, model, level)
+    report |= _compare_columns_and_targets(pair, model, level)
     return {
-        "answer": write_comparison_answer(report),
+        "answer": summarise_table_comparison(report),
         **report,
         "notes": list(pair.notes),
     }
 
 
-def _compare_tables_of_pair(
-    pair: TablePair, model: Model | None, level: float
+def _compare_columns_and_targets(
+    pair: TablesToCompare, model: Model | None, level: float
 ) -> dict[str, Any]:
     if min(map(len, pair.frames)) < FEWEST_ROWS:
         names = ("joint", "base_rate", "meaning", "predictions")
@@ -128,10 +128,10 @@ def _compare_tables_of_pair(
     if joint is not None:
         joint["p_value"] = min(1.0, joint["p_value"] / shares["joint"])
         joint["significant"] = joint["p_value"] <= level
-    changes = compare_columns(pair.encoding.columns, *pair.frames)
+    changes = compare_column_distributions(pair.encoding.columns, *pair.frames)
     base_rate = meaning = None
     if pair.targets is not None and pair.task is not None:
-        base_rate = _compare_targets(pair).as_dict(level, shares["base_rate"])
+        base_rate = _compare_targets_of_tables(pair).as_dict(level, shares["base_rate"])
         widths = {c.name: len(c.features) for c in pair.encoding.columns if c.features}
         meaning = compare_meaning_of_columns(
             (inputs[0], inputs[1]),
@@ -146,11 +146,11 @@ def _compare_tables_of_pair(
         "base_rate": base_rate,
         "meaning": meaning,
         "units": _find_columns_in_other_units(pair),
-        "predictions": model and _compare_predictions(model, pair),
+        "predictions": model and _compare_predictions_for_tables(model, pair),
     }
 
 
-def _compare_targets(pair: TablePair) -> ColumnChange:
+def _compare_targets_of_tables(pair: TablesToCompare) -> ColumnDistributionChange:
     assert pair.targets is not None
     assert pair.task is not None
     if not pair.task.classes:
@@ -161,10 +161,10 @@ def _compare_targets(pair: TablePair) -> ColumnChange:
         return compare_numeric_values(pair.target, first, second)
     names = np.array(pair.task.classes, dtype=object)
     one, other = (pd.Series(names[targets.numpy()]) for targets in pair.targets)
-    return compare_categories(pair.target, one, other)
+    return compare_category_frequencies(pair.target, one, other)
 
 
-def _find_columns_in_other_units(pair: TablePair) -> list[dict[str, Any]]:
+def _find_columns_in_other_units(pair: TablesToCompare) -> list[dict[str, Any]]:
     """Return columns of numbers that seem to be in another unit in the second table."""
     columns: list[ColumnEncoding] = []
     quartiles = []
@@ -180,7 +180,7 @@ def _find_columns_in_other_units(pair: TablePair) -> list[dict[str, Any]]:
             low, middle, high = np.quantile(first, (0.25, 0.5, 0.75)).tolist()
             columns.append(replace(column, fill=middle, quartiles=(low, high)))
             quartiles.append(np.quantile(second, (0.25, 0.5, 0.75)))
-    changes = detect_unit_changes(columns, np.array(quartiles).reshape(-1, 3))
+    changes = detect_columns_in_other_units(columns, np.array(quartiles).reshape(-1, 3))
     return [
         {
             "column": change.column,
@@ -191,7 +191,9 @@ def _find_columns_in_other_units(pair: TablePair) -> list[dict[str, Any]]:
     ]
 
 
-def _compare_predictions(model: Model, pair: TablePair) -> dict[str, Any]:
+def _compare_predictions_for_tables(
+    model: Model, pair: TablesToCompare
+) -> dict[str, Any]:
     """Return how often each class is predicted, or the mean prediction, of both.
 
     Columns that a table lacks count as missing values.

@@ -7,34 +7,39 @@ from typing import Any
 
 from cirm.model.compare_columns import format_two_shares_in_percent
 from cirm.model.compare_relations import LEAST_AUC
-from cirm.wording import capitalise, join_words
+from cirm.wording import capitalise_first_letter, join_words
 
 Report = Mapping[str, Any]
 MOST_NAMED = 3  # columns that the answer names of each kind
 
 
-def write_comparison_answer(report: Report) -> str:
+def summarise_table_comparison(report: Report) -> str:
     """Return what changed, the most important first, or that nothing did."""
     first, second = report["names"]
     rows = " and ".join(f"{count:,}" for count in report["rows"])
     if report["same_rows"]:
-        return f"{capitalise(first)} and {second} hold the same rows."
+        return f"{capitalise_first_letter(first)} and {second} hold the same rows."
     if not report["inputs"]:
-        return f"Too few rows ({rows}) to compare anything."
-    found = [*_describe_base_rate_change(report), *_describe_meaning_changes(report)]
-    found += _describe_unit_changes(report) + _describe_input_changes(report)
+        return f"There are too few rows ({rows}) to compare the tables."
+    found = [
+        *_describe_base_rate_change(report),
+        *_describe_columns_with_changed_meaning(report),
+    ]
+    found += _describe_columns_in_other_units(
+        report
+    ) + _describe_changes_of_input_columns(report)
     if not found:
         return (
             f"No difference was found between {first} and {second} ({rows} rows): "
-            f"{_join_clauses(_describe_what_did_not_change(report))}."
+            f"{_join_clauses_with_and(_describe_parts_without_change(report))}."
         )
-    text = f"{capitalise('; '.join(found))}."
-    if rest := _describe_what_did_not_change(report):
-        text += f" {capitalise(_join_clauses(rest))}."
+    text = f"{capitalise_first_letter('; '.join(found))}."
+    if rest := _describe_parts_without_change(report):
+        text += f" {capitalise_first_letter(_join_clauses_with_and(rest))}."
     return text
 
 
-def list_large_changes(report: Report) -> list[Report]:
+def list_large_changes_of_columns(report: Report) -> list[Report]:
     """Return significant changes of inputs that are large enough, largest first."""
     units = {one["column"] for one in report["units"]}
     large = [
@@ -56,7 +61,7 @@ def _describe_base_rate_change(report: Report) -> list[str]:
     return [f"the base rate of `{change['label']}` {verb} from {shares}"]
 
 
-def _describe_meaning_changes(report: Report) -> list[str]:
+def _describe_columns_with_changed_meaning(report: Report) -> list[str]:
     columns = (report["meaning"] or {}).get("columns", ())
     units = {one["column"] for one in report["units"]}
     changed = [one["column"] for one in columns if one["column"] not in units]
@@ -66,7 +71,7 @@ def _describe_meaning_changes(report: Report) -> list[str]:
     return [f"{_join_column_names(changed)} {verb} something different"]
 
 
-def _describe_unit_changes(report: Report) -> list[str]:
+def _describe_columns_in_other_units(report: Report) -> list[str]:
     names = [one["column"] for one in report["units"]]
     if not names:
         return []
@@ -74,8 +79,8 @@ def _describe_unit_changes(report: Report) -> list[str]:
     return [f"{_join_column_names(names)} {verb} to be in another unit"]
 
 
-def _describe_input_changes(report: Report) -> list[str]:
-    large = list_large_changes(report)
+def _describe_changes_of_input_columns(report: Report) -> list[str]:
+    large = list_large_changes_of_columns(report)
     sentences = [one["sentence"] for one in large[:MOST_NAMED]]
     if more := len(large) - MOST_NAMED:
         plural = "s" * (more != 1)
@@ -83,7 +88,7 @@ def _describe_input_changes(report: Report) -> list[str]:
     joint = report["joint"]
     is_apart = joint and joint["significant"] and joint["auc"] >= LEAST_AUC
     # A change of meaning implies it: the columns then go together in another way.
-    if is_apart and not large and not _describe_meaning_changes(report):
+    if is_apart and not large and not _describe_columns_with_changed_meaning(report):
         sentences.append(
             "the relations between the inputs differ (a classifier tells the tables "
             f"apart with a ROC AUC of {joint['auc']:.2f})"
@@ -91,10 +96,13 @@ def _describe_input_changes(report: Report) -> list[str]:
     return sentences
 
 
-def _describe_what_did_not_change(report: Report) -> list[str]:
+def _describe_parts_without_change(report: Report) -> list[str]:
     """Say what did not change, of what an answer should always speak of."""
     rest = []
-    if not (_describe_input_changes(report) or _describe_unit_changes(report)):
+    if not (
+        _describe_changes_of_input_columns(report)
+        or _describe_columns_in_other_units(report)
+    ):
         rest.append("no input changed much")
     rate, meaning = report["base_rate"], report["meaning"]
     if rate and not rate["significant"]:
@@ -102,7 +110,7 @@ def _describe_what_did_not_change(report: Report) -> list[str]:
         rest.append(f"the {what} did not change significantly")
     if meaning and not meaning["tested"]:
         rest.append("whether columns mean something different could not be tested")
-    elif meaning and not _describe_meaning_changes(report):
+    elif meaning and not _describe_columns_with_changed_meaning(report):
         rest.append("no column was found to mean something different")
     return rest
 
@@ -112,6 +120,6 @@ def _join_column_names(names: list[str]) -> str:
     return join_words(quoted, MOST_NAMED + 1, "more columns")
 
 
-def _join_clauses(clauses: list[str]) -> str:
+def _join_clauses_with_and(clauses: list[str]) -> str:
     *head, last = clauses
     return f"{', '.join(head)}, and {last}" if head else last

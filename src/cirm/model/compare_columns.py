@@ -33,7 +33,7 @@ MOST_NEW_NAMES = 3  # new categories that a sentence lists
 
 
 @dataclass(frozen=True)
-class ColumnChange:
+class ColumnDistributionChange:
     """How a column differs between two tables.
 
     Attributes:
@@ -85,9 +85,9 @@ class ColumnChange:
         return {**values, "significant": significant, "large": self.is_large, **text}
 
 
-def compare_columns(
+def compare_column_distributions(
     columns: Sequence[ColumnEncoding], first: pd.DataFrame, second: pd.DataFrame
-) -> list[ColumnChange]:
+) -> list[ColumnDistributionChange]:
     """Compare the columns that both tables have; p-values are adjusted by Holm."""
     found = []
     for column in columns:
@@ -96,32 +96,32 @@ def compare_columns(
         one, other = first[column.name], second[column.name]
         gaps = [find_missing_values(values) for values in (one, other)]
         if gaps[0].any() or gaps[1].any():
-            found.append(_compare_missing_values(column.name, *gaps))
+            found.append(_compare_fractions_of_missing_values(column.name, *gaps))
         present = [one[~gaps[0]], other[~gaps[1]]]
         if min(map(len, present)):
-            found.append(_compare_present_values(column, *present))
+            found.append(_compare_values_that_are_present(column, *present))
     adjusted = adjust_p_values_by_holm([change.p_value for change in found])
     pairs = zip(found, adjusted, strict=True)
     return [replace(change, p_value=p_value) for change, p_value in pairs]
 
 
-def _compare_present_values(
+def _compare_values_that_are_present(
     column: ColumnEncoding, one: Values, other: Values
-) -> ColumnChange:
+) -> ColumnDistributionChange:
     if column.kind in ("number", "date"):
         first, second = (
             convert_values_to_numbers(values, column.kind, written=column.format)
             for values in (one, other)
         )
         return compare_numeric_values(column.name, first, second, column.kind == "date")
-    return compare_categories(
+    return compare_category_frequencies(
         column.name, convert_values_to_text(one), convert_values_to_text(other)
     )
 
 
 def compare_numeric_values(
     name: str, one: Numbers, other: Numbers, is_date: bool = False
-) -> ColumnChange:
+) -> ColumnDistributionChange:
     """Compare numbers by ranks (Mann-Whitney) and distributions (Kolmogorov-Smirnov).
 
     The effect is the shift, in standard deviations, of two normal distributions whose
@@ -137,7 +137,7 @@ def compare_numeric_values(
     effect = np.sqrt(2) * stats.norm.ppf(np.clip(share, least, 1 - least))
     spreads = [_measure_spread_of_values(values) for values in (one, other)]
     ratio = spreads[1] / spreads[0] if min(spreads) > 0 else 1.0
-    change = ColumnChange(
+    change = ColumnDistributionChange(
         name,
         "values",
         float(p_value),
@@ -156,7 +156,7 @@ def _measure_spread_of_values(values: Numbers) -> float:
     return float(high - low) or float(values.std())
 
 
-def _describe_numeric_change(change: ColumnChange, is_date: bool) -> str:
+def _describe_numeric_change(change: ColumnDistributionChange, is_date: bool) -> str:
     size = abs(change.effect)
     up, down = ("later", "earlier") if is_date else ("up", "down")
     direction = up if change.effect > 0 else down
@@ -172,7 +172,9 @@ def _describe_numeric_change(change: ColumnChange, is_date: bool) -> str:
     return f"`{change.column}` {moved} and {varies}"
 
 
-def compare_categories(name: str, one: Values, other: Values) -> ColumnChange:
+def compare_category_frequencies(
+    name: str, one: Values, other: Values
+) -> ColumnDistributionChange:
     """Compare the frequencies of categories, of which rare ones are joined.
 
     The category whose share changed most is named, of two the rarer one.
@@ -186,10 +188,10 @@ def compare_categories(name: str, one: Values, other: Values) -> ColumnChange:
     largest = int(
         np.abs(changes).argmax() if len(table) > 2 else shares.sum(1).argmin()
     )
-    change = ColumnChange(
+    change = ColumnDistributionChange(
         name,
         "categories",
-        compute_equal_frequencies_p_value(table),
+        compute_p_value_of_equal_frequencies(table),
         float(changes[largest]),
         float(np.abs(changes).sum() / 2),
         first=float(shares[largest, 0]),
@@ -212,7 +214,7 @@ def compare_categories(name: str, one: Values, other: Values) -> ColumnChange:
     return replace(change, sentence=text)
 
 
-def compute_equal_frequencies_p_value(table: Numbers) -> float:
+def compute_p_value_of_equal_frequencies(table: Numbers) -> float:
     """Return the p-value of equal frequencies in both columns of counts [k, 2].
 
     Rare categories are joined. Two by two tables with small counts are tested exactly.
@@ -230,16 +232,16 @@ def compute_equal_frequencies_p_value(table: Numbers) -> float:
     return float(stats.chi2_contingency(table, correction=False).pvalue)
 
 
-def _compare_missing_values(
+def _compare_fractions_of_missing_values(
     name: str, one: np.ndarray, other: np.ndarray
-) -> ColumnChange:
+) -> ColumnDistributionChange:
     shares = [float(gaps.mean()) for gaps in (one, other)]
     counts = [[gaps.sum(), (~gaps).sum()] for gaps in (one, other)]
     verb = "rose" if shares[1] > shares[0] else "fell"
-    return ColumnChange(
+    return ColumnDistributionChange(
         name,
         "missing",
-        compute_equal_frequencies_p_value(np.array(counts, dtype=float).T),
+        compute_p_value_of_equal_frequencies(np.array(counts, dtype=float).T),
         shares[1] - shares[0],
         abs(shares[1] - shares[0]),
         first=shares[0],

@@ -83,9 +83,11 @@ def compare_meaning_of_columns(
         the number of columns and a `sentence`; `evidence`, sentences about what the
         rows can show; and `tested`, whether they can show anything.
     """
-    if reason := _find_reason_not_to_test(targets, task, sum(widths.values())):
+    if reason := _find_reason_not_to_test_meaning(targets, task, sum(widths.values())):
         return {"columns": [], "evidence": [reason], "tested": False}
-    explanation = _explain_meaning_differences(inputs, targets, task, widths, level)
+    explanation = _explain_meaning_changes_by_steady(
+        inputs, targets, task, widths, level
+    )
     changed = explanation["unstable"]
     sentences = [one["sentence"] for one in changed]
     return {
@@ -94,7 +96,7 @@ def compare_meaning_of_columns(
                 "column": one["feature"],
                 "effects": one["effects"],
                 "p_value": min(1.0, one["p_value"] * len(widths)),
-                "sentence": _insert_table_and_class_names(
+                "sentence": _insert_table_and_class_names_in_text(
                     one["sentence"], task.classes
                 ),
             }
@@ -109,7 +111,7 @@ def compare_meaning_of_columns(
     }
 
 
-def _explain_meaning_differences(
+def _explain_meaning_changes_by_steady(
     inputs: tuple[Tensor, Tensor],
     targets: tuple[Tensor, Tensor],
     task: Task,
@@ -134,12 +136,12 @@ def _explain_meaning_differences(
     return learner.explain(state, widths, len(places))
 
 
-def _find_reason_not_to_test(
+def _find_reason_not_to_test_meaning(
     targets: tuple[Tensor, Tensor], task: Task, features: int
 ) -> str:
     """Say why the meaning of columns cannot be tested; nothing if it can."""
     if features > MOST_FEATURES:
-        return "There are too many columns to test what each of them means."
+        return "There are too many columns to test whether any changed its meaning."
     fewest = min(map(len, targets))
     is_enough = True
     if task.classes:  # two of them must be in both tables
@@ -154,7 +156,7 @@ def _find_reason_not_to_test(
     return ""
 
 
-def _insert_table_and_class_names(sentence: str, classes: Sequence[str]) -> str:
+def _insert_table_and_class_names_in_text(sentence: str, classes: Sequence[str]) -> str:
     """Replace the learner's general words by the two tables and the class."""
     sentence = sentence.replace("at the places seen", "in the two tables")
     if len(classes) == 2:

@@ -20,14 +20,14 @@ import numpy as np
 from torch import Tensor
 
 from cirm.model.estimates import (
-    Estimate,
+    ScoreEstimate,
     build_calibration_gap_estimate,
     collect_score_statistics,
-    combine_estimates,
     compute_difference_interval,
     compute_interval_half_width,
     compute_p_value_of_difference,
     estimate_proportion,
+    predict_score_of_new_environment,
 )
 from cirm.model.model import Model
 from cirm.p_values import combine_p_values
@@ -57,7 +57,7 @@ TITLES = {
 
 
 @dataclass(frozen=True)
-class ScoreComparison:
+class ScoreComparisonWithPast:
     """A score here, compared with what was measured before.
 
     Attributes:
@@ -101,7 +101,7 @@ class ScoreComparison:
         label = f"recall of {self.label}" if self.label else self.score
         return TITLES.get(self.score, label)
 
-    def describe_result(self, where: str) -> str:
+    def describe_score_difference(self, where: str) -> str:
         """Return a line with the score, the difference, its interval and the result."""
         is_loss = self.score in ("calibration_error", "rmse")
         unit = {"roc_auc": "", "rmse": " %"}.get(self.score, " points")
@@ -126,7 +126,7 @@ class ScoreComparison:
             name: getattr(self, name)
             for name in ("value", "expected", "difference", "low", "high", "p_value")
         }
-        line = self.describe_result(where)
+        line = self.describe_score_difference(where)
         return {**named, **numbers, "significant": self.is_worse, "line": line}
 
     def _format_score(self, value: float) -> str:
@@ -135,13 +135,13 @@ class ScoreComparison:
         return f"{value:.3f}" if self.score == "roc_auc" else f"{value:.1f} %"
 
 
-def compare_scores(
+def compare_scores_with_past_environments(
     model: Model,
     mean: Tensor,
     targets: Tensor,
     past: Sequence[Measured],
     weights: Tensor | None = None,
-) -> list[ScoreComparison]:
+) -> list[ScoreComparisonWithPast]:
     """Compare predictions with what was measured in other environments.
 
     Args:
@@ -163,32 +163,36 @@ def compare_scores(
         value, expected = scale * error.value, scale * error.expected
         return [replace(error, value=value, expected=expected)]
     found = [
-        *_compare_accuracies(here, past),
+        *_compare_accuracies_with_past(here, past),
         *_compare_true_class_probabilities(here, past),
     ]
     if known := [one["calibration"] for one in past if "calibration" in one]:
         found.append(_compare_calibration_errors(here["calibration"], known))
     if "ranking" in here and any("ranking" in one for one in past):
         new, old = _estimate_and_predict_score(here, past, "ranking", True)
-        found.append(_compare_score_estimates("roc_auc", "", new, old, 1.0))
-    return _adjust_p_values([*found, *_compare_recalls(here, past)])
+        found.append(_compare_higher_is_better_scores("roc_auc", "", new, old, 1.0))
+    return _adjust_p_values_for_multiple_tests(
+        [*found, *_compare_recalls_with_past(here, past)]
+    )
 
 
 def _estimate_and_predict_score(
     here: Measured, past: Sequence[Measured], name: str, is_class_score: bool = False
-) -> tuple[Estimate, Estimate]:
+) -> tuple[ScoreEstimate, ScoreEstimate]:
     """Return an estimate here, and what the others predict for it."""
     olds = [
-        Estimate(one[name]["value"], one[name]["variance"])
+        ScoreEstimate(one[name]["value"], one[name]["variance"])
         for one in past
         if name in one
     ]
-    new = Estimate(here[name]["value"], here[name]["variance"])
-    least = _compute_least_spread(olds, past) if is_class_score else 0.0
-    return new, combine_estimates(olds, least)
+    new = ScoreEstimate(here[name]["value"], here[name]["variance"])
+    least = _compute_least_detectable_spread(olds, past) if is_class_score else 0.0
+    return new, predict_score_of_new_environment(olds, least)
 
 
-def _compute_least_spread(olds: Sequence[Estimate], past: Sequence[Measured]) -> float:
+def _compute_least_detectable_spread(
+    olds: Sequence[ScoreEstimate], past: Sequence[Measured]
+) -> float:
     """Return the least spread of a score that is measured on the rows of the accuracy.
 
     In units of their sampling errors, scores of the same rows differ about as much.
@@ -196,12 +200,16 @@ def _compute_least_spread(olds: Sequence[Estimate], past: Sequence[Measured]) ->
     known = [one for one in past if "correct" in one or "accuracy" in one]
     if not known:
         return LEAST_SPREAD
-    accuracy = np.median([_estimate_accuracy(one).variance for one in known])
+    accuracy = np.median(
+        [_estimate_accuracy_from_counts(one).variance for one in known]
+    )
     ratio = np.median([old.variance for old in olds]) / accuracy
     return LEAST_SPREAD * math.sqrt(float(ratio))
 
 
-def _compare_root_mean_squared_errors(new: Estimate, old: Estimate) -> ScoreComparison:
+def _compare_root_mean_squared_errors(
+    new: ScoreEstimate, old: ScoreEstimate
+) -> ScoreComparisonWithPast:
     """Compare root mean squared errors by their logarithms."""
     numbers = (new.value - old.value, *compute_difference_interval(new, old))
     difference, low, high = (100 * math.expm1(min(number, 700)) for number in numbers)
@@ -209,16 +217,20 @@ def _compare_root_mean_squared_errors(new: Estimate, old: Estimate) -> ScoreComp
     p_value = compute_p_value_of_difference(new, old)
     spread = 100 * math.expm1(min(old.compute_upper_limit_of_spread(), 700))
     scores = (value, expected, difference, low, high, p_value)
-    return ScoreComparison("rmse", "", *scores, spread=spread)
+    return ScoreComparisonWithPast("rmse", "", *scores, spread=spread)
 
 
 def _compare_calibration_errors(
     here: Mapping[str, float], past: Sequence[Mapping[str, float]]
-) -> ScoreComparison:
+) -> ScoreComparisonWithPast:
     """Compare mean squared calibration errors; report their roots in percent."""
-    old = combine_estimates([build_calibration_gap_estimate(one) for one in past])
+    old = predict_score_of_new_environment(
+        [build_calibration_gap_estimate(one) for one in past]
+    )
     new = build_calibration_gap_estimate(here)
-    (a, a_low, a_high), (b, b_low, b_high) = map(_compute_root_in_percent, (new, old))
+    (a, a_low, a_high), (b, b_low, b_high) = map(
+        _compute_square_root_in_percent, (new, old)
+    )
     # Zou and Donner 2008: an interval of the difference from those of its two parts.
     low = a - b - math.hypot(a - a_low, b_high - b)
     high = a - b + math.hypot(a_high - a, b - b_low)
@@ -227,12 +239,14 @@ def _compare_calibration_errors(
         build_calibration_gap_estimate(here, old.value), old
     )
     note = "root mean square, corrected for chance"
-    return ScoreComparison(
+    return ScoreComparisonWithPast(
         "calibration_error", "", a, b, a - b, low, high, p_value, note
     )
 
 
-def _compute_root_in_percent(estimate: Estimate) -> tuple[float, float, float]:
+def _compute_square_root_in_percent(
+    estimate: ScoreEstimate,
+) -> tuple[float, float, float]:
     """Return the root of a mean square in percent, with its 90 % interval."""
     half = compute_interval_half_width(estimate)
     ends = (estimate.value, estimate.value - half, estimate.value + half)
@@ -240,9 +254,9 @@ def _compute_root_in_percent(estimate: Estimate) -> tuple[float, float, float]:
     return value, low, high
 
 
-def _compare_score_estimates(
-    score: str, label: str, new: Estimate, old: Estimate, scale: float
-) -> ScoreComparison:
+def _compare_higher_is_better_scores(
+    score: str, label: str, new: ScoreEstimate, old: ScoreEstimate, scale: float
+) -> ScoreComparisonWithPast:
     """Compare scores of which more is better."""
     ends = compute_difference_interval(old, new)
     numbers = (new.value, old.value, old.value - new.value, *ends)
@@ -255,30 +269,30 @@ def _compare_score_estimates(
         high,
         compute_p_value_of_difference(old, new),
     )
-    return ScoreComparison(
+    return ScoreComparisonWithPast(
         score, label, *scores, spread=scale * old.compute_upper_limit_of_spread()
     )
 
 
-def _compare_accuracies(
+def _compare_accuracies_with_past(
     here: Measured, past: Sequence[Measured]
-) -> list[ScoreComparison]:
+) -> list[ScoreComparisonWithPast]:
     """Compare accuracies, at the class frequencies of the others if they are known."""
-    plain = _estimate_accuracy(here)
+    plain = _estimate_accuracy_from_counts(here)
     past = [one for one in past if "correct" in one or "accuracy" in one]
     if not past:
         return []
     if any("accuracy" in one for one in past):
-        new, olds = plain, [_estimate_accuracy(one) for one in past]
+        new, olds = plain, [_estimate_accuracy_from_counts(one) for one in past]
     elif mix := _compute_past_class_frequencies(here, past):
         new, *olds = (
-            _average_estimates_over_classes(_estimate_recalls(o), mix)
+            _average_estimates_over_classes(_estimate_recall_of_each_class(o), mix)
             for o in (here, *past)
         )
     else:
         return []
-    found = _compare_score_estimates(
-        "accuracy", "", new, combine_estimates(olds, LEAST_SPREAD), 100.0
+    found = _compare_higher_is_better_scores(
+        "accuracy", "", new, predict_score_of_new_environment(olds, LEAST_SPREAD), 100.0
     )
     if abs(new.value - plain.value) < 0.0005:
         return [found]
@@ -286,7 +300,7 @@ def _compare_accuracies(
     return [replace(found, value=100 * plain.value, note=note)]
 
 
-def _estimate_accuracy(one: Measured) -> Estimate:
+def _estimate_accuracy_from_counts(one: Measured) -> ScoreEstimate:
     if "accuracy" in one:
         return estimate_proportion(**one["accuracy"])
     correct, rows = (sum(one[name].values()) for name in ("correct", "rows"))
@@ -304,23 +318,23 @@ def _compute_past_class_frequencies(
 
 
 def _average_estimates_over_classes(
-    parts: Mapping[str, Estimate], mix: Mapping[str, float]
-) -> Estimate:
+    parts: Mapping[str, ScoreEstimate], mix: Mapping[str, float]
+) -> ScoreEstimate:
     """Return the mean over classes that have the frequencies of a mix."""
-    return Estimate(
+    return ScoreEstimate(
         sum(share * parts[name].value for name, share in mix.items()),
         sum(share**2 * parts[name].variance for name, share in mix.items()),
     )
 
 
-def _estimate_recalls(one: Measured) -> dict[str, Estimate]:
+def _estimate_recall_of_each_class(one: Measured) -> dict[str, ScoreEstimate]:
     rows, correct = one["rows"], one["correct"]
     return {n: estimate_proportion(correct[n], rows[n]) for n in rows if rows[n]}
 
 
 def _compare_true_class_probabilities(
     here: Measured, past: Sequence[Measured]
-) -> list[ScoreComparison]:
+) -> list[ScoreComparisonWithPast]:
     """Compare the probabilities of true classes, at the frequencies of the others."""
     past = [one for one in past if "probability" in one]
     mix = _compute_past_class_frequencies(here, past) if past else {}
@@ -329,7 +343,7 @@ def _compare_true_class_probabilities(
     new, *olds = (
         _average_estimates_over_classes(
             {
-                name: Estimate(
+                name: ScoreEstimate(
                     one["probability"][name], one["probability_variance"][name]
                 )
                 for name in mix
@@ -338,11 +352,15 @@ def _compare_true_class_probabilities(
         )
         for one in (here, *past)
     )
-    old = combine_estimates(olds, _compute_least_spread(olds, past))
-    return [_compare_score_estimates("probability", "", new, old, 100.0)]
+    old = predict_score_of_new_environment(
+        olds, _compute_least_detectable_spread(olds, past)
+    )
+    return [_compare_higher_is_better_scores("probability", "", new, old, 100.0)]
 
 
-def _compare_recalls(here: Measured, past: Sequence[Measured]) -> list[ScoreComparison]:
+def _compare_recalls_with_past(
+    here: Measured, past: Sequence[Measured]
+) -> list[ScoreComparisonWithPast]:
     found = []
     for name, rows in here["rows"].items():
         olds = [
@@ -352,12 +370,16 @@ def _compare_recalls(here: Measured, past: Sequence[Measured]) -> list[ScoreComp
         ]
         if rows >= FEWEST_OF_CLASS and olds:
             new = estimate_proportion(here["correct"][name], rows)
-            old = combine_estimates(olds, LEAST_SPREAD)
-            found.append(_compare_score_estimates("recall", name, new, old, 100.0))
+            old = predict_score_of_new_environment(olds, LEAST_SPREAD)
+            found.append(
+                _compare_higher_is_better_scores("recall", name, new, old, 100.0)
+            )
     return found
 
 
-def _adjust_p_values(comparisons: list[ScoreComparison]) -> list[ScoreComparison]:
+def _adjust_p_values_for_multiple_tests(
+    comparisons: list[ScoreComparisonWithPast],
+) -> list[ScoreComparisonWithPast]:
     """Adjust p-values by a closed test; all recalls together are one line of it."""
     recalls = [one.p_value for one in comparisons if one.score == "recall"]
     groups = {one.score: one.p_value for one in comparisons if one.score != "recall"}

@@ -20,42 +20,44 @@ from torch import Tensor
 
 from cirm.data.rows import EncodedRows
 from cirm.learners import LEARNERS, get_learner_class
-from cirm.model.metrics import Predictions
+from cirm.model.metrics import PredictionsWithDeviation
 from cirm.model.model import Model
 from cirm.model.numpy_predict import (
     ROWS_AT_ONCE,
     build_numpy_predictor,
     count_available_threads,
-    predict_by_numpy,
+    predict_inputs_by_numpy,
 )
 from cirm.model.outputs import ArrayPredictions, compute_prediction_mean_and_std
-from cirm.model.state_tensors import flatten_state
+from cirm.model.state_tensors import flatten_state_to_tensors_by_path
 
 In = TypeVar("In")
 Out = TypeVar("Out")
 
 
-def predict_as_arrays(model: Model, inputs: np.ndarray) -> ArrayPredictions:
+def predict_inputs_as_arrays(model: Model, inputs: np.ndarray) -> ArrayPredictions:
     """Return predictions for inputs [n, *shape], by NumPy where it can."""
     key = model.plan.learner
     is_known = key in LEARNERS and get_learner_class(key) is type(model.learner)
     if is_known and model.learner.descent.device == "cpu":
-        tensors = flatten_state(model.state, copy=False)
+        tensors = flatten_state_to_tensors_by_path(model.state, copy=False)
         state = {
             name.removeprefix("state."): tensor[0].numpy()
             for name, tensor in tensors.items()
         }
         predictor = build_numpy_predictor(model.plan, state)
         if predictor is not None:
-            shifts = compute_class_logit_shifts(model)
-            return predict_by_numpy(predictor, inputs, len(model.task.classes), shifts)
+            shifts = compute_logit_shift_of_each_class(model)
+            return predict_inputs_by_numpy(
+                predictor, inputs, len(model.task.classes), shifts
+            )
     predictions = predict_inputs_in_chunks(model, inputs)
     return ArrayPredictions(*(part.numpy() for part in predictions))
 
 
 def predict_inputs_in_chunks(
     model: Model, inputs: np.ndarray, exact: bool = False
-) -> Predictions:
+) -> PredictionsWithDeviation:
     """Return predictions for inputs [n, *shape], computed chunk by chunk.
 
     With `exact`, in double precision: then the prediction for a row does not depend on
@@ -63,38 +65,44 @@ def predict_inputs_in_chunks(
     """
     rows = torch.from_numpy(inputs)
     if exact:
-        state = _convert_state_to_double(model.state)
+        state = _convert_state_to_double_precision(model.state)
         model, rows = replace(model, state=state), rows.double()
-    work = partial(predict_inputs_at_once, model)
+    work = partial(predict_inputs_in_one_batch, model)
     return join_predictions_of_chunks(
-        map_in_threads(work, rows.split(ROWS_AT_ONCE), _count_prediction_threads(model))
+        apply_function_in_threads(
+            work, rows.split(ROWS_AT_ONCE), _count_prediction_threads(model)
+        )
     )
 
 
-def predict_rows(model: Model, rows: EncodedRows, indices: Tensor) -> Predictions:
+def predict_rows_by_index(
+    model: Model, rows: EncodedRows, indices: Tensor
+) -> PredictionsWithDeviation:
     """Return predictions for some rows, given by their indices [m]."""
     return join_predictions_of_chunks(
         [
-            predict_inputs_at_once(model, rows.store.take(part))
+            predict_inputs_in_one_batch(model, rows.store.take(part))
             for part in indices.split(ROWS_AT_ONCE)
         ]
     )
 
 
 @torch.no_grad()
-def predict_inputs_at_once(model: Model, inputs: Tensor) -> Predictions:
+def predict_inputs_in_one_batch(
+    model: Model, inputs: Tensor
+) -> PredictionsWithDeviation:
     """Return predictions for inputs [n, *shape] that fit into memory."""
     device = model.learner.descent.device
     outputs = model.learner.outputs(model.state, inputs[None].to(device))[0]
     found = compute_prediction_mean_and_std(
         outputs.cpu().numpy(),
         len(model.task.classes),
-        compute_class_logit_shifts(model),
+        compute_logit_shift_of_each_class(model),
     )
-    return Predictions(*map(torch.from_numpy, found))
+    return PredictionsWithDeviation(*map(torch.from_numpy, found))
 
 
-def compute_class_logit_shifts(model: Model) -> np.ndarray | None:
+def compute_logit_shift_of_each_class(model: Model) -> np.ndarray | None:
     """Return what the weights of classes add to the logits, [classes]; None if nothing.
 
     A learner that honours weights has learned them. For any other one the logarithm of
@@ -106,15 +114,19 @@ def compute_class_logit_shifts(model: Model) -> np.ndarray | None:
     return np.log([weights[name] for name in model.task.classes])
 
 
-def join_predictions_of_chunks(pieces: Sequence[Predictions]) -> Predictions:
+def join_predictions_of_chunks(
+    pieces: Sequence[PredictionsWithDeviation],
+) -> PredictionsWithDeviation:
     """Join the predictions of consecutive chunks."""
-    return Predictions(*(torch.cat(part) for part in zip(*pieces, strict=True)))
+    return PredictionsWithDeviation(
+        *(torch.cat(part) for part in zip(*pieces, strict=True))
+    )
 
 
-def _convert_state_to_double(state: Any) -> Any:  # noqa: ANN401  nested tuples of tensors
+def _convert_state_to_double_precision(state: Any) -> Any:  # noqa: ANN401  nested tuples of tensors
     if isinstance(state, Tensor):
         return state.double() if state.is_floating_point() else state
-    return type(state)(*(_convert_state_to_double(part) for part in state))
+    return type(state)(*(_convert_state_to_double_precision(part) for part in state))
 
 
 def _count_prediction_threads(model: Model) -> int:
@@ -127,12 +139,12 @@ def _count_prediction_threads(model: Model) -> int:
     )
 
 
-def map_in_threads(
+def apply_function_in_threads(
     work: Callable[[In], Out], items: Sequence[In], workers: int
 ) -> list[Out]:
     """Apply `work` to each item by several threads; return the results in order."""
     threads = min(workers, len(items))
-    with _limit_torch_threads():
+    with _limit_torch_to_calling_thread():
         if threads < 2:
             return [work(item) for item in items]
         # Torch keeps the number of threads per thread, so each one must set it.
@@ -143,7 +155,7 @@ def map_in_threads(
 
 
 @contextmanager
-def _limit_torch_threads() -> Iterator[None]:
+def _limit_torch_to_calling_thread() -> Iterator[None]:
     """Make torch compute on the calling thread only."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)

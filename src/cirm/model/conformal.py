@@ -25,13 +25,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cirm.data.values import Flags, Numbers
-from cirm.model.facts import HistoryEntry, ModelFacts, Nonconformity
+from cirm.model.facts import ModelMetadata, NonconformitySummary, TrainingHistoryEntry
 from cirm.model.new_place import predict_quantity_at_new_place
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from cirm.model.metrics import Predictions
+    from cirm.model.metrics import PredictionsWithDeviation
 
 Indices = NDArray[np.int64]
 QUANTILES = 50  # of the scores of a class at a place: up to 99 %, and few numbers
@@ -48,7 +48,7 @@ CONFIDENCES = (
 """Least confidences for which it is counted how many predictions are wrong."""
 
 
-class Calibration(NamedTuple):
+class ConformalThresholds(NamedTuple):
     """What decides which classes or values belong to a prediction.
 
     Attributes:
@@ -83,23 +83,25 @@ class Calibration(NamedTuple):
 
 
 def measure_nonconformity(
-    model: ModelFacts, predictions: Predictions, aims: Tensor
-) -> Nonconformity:
+    model: ModelMetadata, predictions: PredictionsWithDeviation, aims: Tensor
+) -> NonconformitySummary:
     """Summarise how far predictions of n rows are from their targets [n]."""
     mean, targets = predictions.mean.double().numpy(), aims.numpy()
     classes = model.task.classes
     if not classes:
         scores = _compute_value_nonconformity_scores(mean[:, 0], targets)
-        return Nonconformity({"": len(scores)}, {"": _compute_score_quantiles(scores)})
+        return NonconformitySummary(
+            {"": len(scores)}, {"": _compute_nonconformity_quantiles(scores)}
+        )
     rows = np.arange(len(mean))
     scores = _compute_class_nonconformity_scores(mean)[rows, targets]
     parts = {"": scores}
     if len(classes) <= MOST_CLASSES:
         parts |= {name: scores[targets == k] for k, name in enumerate(classes)}
-    return Nonconformity(
+    return NonconformitySummary(
         {name: len(part) for name, part in parts.items()},
         {
-            name: _compute_score_quantiles(part)
+            name: _compute_nonconformity_quantiles(part)
             for name, part in parts.items()
             if len(part)
         },
@@ -114,7 +116,9 @@ def count_rows_by_confidence(probabilities: Numbers) -> tuple[int, ...]:
     return tuple(int((confidence >= least).sum()) for least in CONFIDENCES)
 
 
-def calibrate_model(model: ModelFacts, level: float) -> Calibration:
+def compute_conformal_thresholds(
+    model: ModelMetadata, level: float
+) -> ConformalThresholds:
     """Return the thresholds of a model for a level of coverage at a new place."""
     if not 0.5 <= level <= 0.99:
         raise ValueError(
@@ -122,10 +126,10 @@ def calibrate_model(model: ModelFacts, level: float) -> Calibration:
             "sets and intervals, for example 0.9."
         )
     places, is_arrival = collect_nonconformity_scores(model)
-    pooled, is_guaranteed = _find_coverage_threshold(places, "", level)
+    pooled, is_guaranteed = _find_conformal_threshold_of_class(places, "", level)
     thresholds = []
     for name in model.task.classes or ("",):
-        threshold, is_certain = _find_coverage_threshold(places, name, level)
+        threshold, is_certain = _find_conformal_threshold_of_class(places, name, level)
         is_guaranteed &= is_certain
         thresholds.append(threshold)
     # A class that no place had enough rows of is taken for the hardest one.
@@ -133,20 +137,22 @@ def calibrate_model(model: ModelFacts, level: float) -> Calibration:
     hardest = max(known, default=np.inf)
     thresholds = [hardest if np.isnan(value) else value for value in thresholds]
     count = len(places) if is_arrival else 0
-    text = _describe_guarantee(level, count, is_guaranteed and is_arrival)
+    text = _describe_coverage_guarantee(level, count, is_guaranteed and is_arrival)
     if np.isinf(hardest):
         text = (
             f"Fewer than {FEWEST_ROWS} rows were held out, which is too few to tell "
             "how far predictions are off, so sets have all classes and intervals no "
             "limits; fit the model to more rows"
         )
-    return Calibration(level, np.array(thresholds), count, text)
+    return ConformalThresholds(level, np.array(thresholds), count, text)
 
 
-def collect_nonconformity_scores(model: ModelFacts) -> tuple[list[Nonconformity], bool]:
+def collect_nonconformity_scores(
+    model: ModelMetadata,
+) -> tuple[list[NonconformitySummary], bool]:
     """Return the scores on arrival at new places, or else those of held-out rows."""
     arrivals = [
-        _choose_scores_on_arrival(model, entry)
+        _choose_scores_before_or_after_training(model, entry)
         for entry in model.history
         if entry.metrics_before and entry.nonconformity
     ]
@@ -154,7 +160,7 @@ def collect_nonconformity_scores(model: ModelFacts) -> tuple[list[Nonconformity]
     if arrivals:
         return arrivals, True
     others = [
-        entry.nonconformity or _restore_earlier_version_scores(model, entry)
+        entry.nonconformity or _restore_scores_of_earlier_version(model, entry)
         for entry in model.history
     ]
     if not (known := [one for one in others if one is not None]):
@@ -166,7 +172,9 @@ def collect_nonconformity_scores(model: ModelFacts) -> tuple[list[Nonconformity]
     return known, False
 
 
-def _choose_scores_on_arrival(model: ModelFacts, entry: HistoryEntry) -> Nonconformity:
+def _choose_scores_before_or_after_training(
+    model: ModelMetadata, entry: TrainingHistoryEntry
+) -> NonconformitySummary:
     """Return the scores on arrival, for an adapted model those after adapting.
 
     Where adapting changed nothing then, since no column was known to be unstable, the
@@ -185,9 +193,9 @@ def _choose_scores_on_arrival(model: ModelFacts, entry: HistoryEntry) -> Nonconf
     return replace(plain, quantiles={"": quantiles})
 
 
-def _restore_earlier_version_scores(
-    model: ModelFacts, entry: HistoryEntry
-) -> Nonconformity | None:
+def _restore_scores_of_earlier_version(
+    model: ModelMetadata, entry: TrainingHistoryEntry
+) -> NonconformitySummary | None:
     """Return scores of a file of an earlier version, as if errors were normal.
 
     It has a 90 % quantile of the residuals, in units of their root mean square.
@@ -202,7 +210,7 @@ def _restore_earlier_version_scores(
     error *= metrics.get("residual_quantile", usual) / usual
     quantiles = np.log(np.maximum(error * ndtri((1 + LEVELS) / 2), 1e-6))
     rows = entry.held_out or entry.rows
-    return Nonconformity({"": rows}, {"": tuple(quantiles.tolist())})
+    return NonconformitySummary({"": rows}, {"": tuple(quantiles.tolist())})
 
 
 def _compute_class_nonconformity_scores(probabilities: Numbers) -> Numbers:
@@ -219,13 +227,13 @@ def _compute_value_nonconformity_scores(values: Numbers, targets: Numbers) -> Nu
     return scores.clip(-FARTHEST, FARTHEST)
 
 
-def _compute_score_quantiles(scores: Numbers) -> tuple[float, ...]:
+def _compute_nonconformity_quantiles(scores: Numbers) -> tuple[float, ...]:
     # Rounded, since more digits would only make the file larger.
     return tuple(np.quantile(scores, LEVELS).round(4).tolist())
 
 
-def _find_coverage_threshold(
-    places: Sequence[Nonconformity], name: str, level: float
+def _find_conformal_threshold_of_class(
+    places: Sequence[NonconformitySummary], name: str, level: float
 ) -> tuple[float, bool]:
     """Return the threshold of a class, and whether its coverage is guaranteed.
 
@@ -244,10 +252,10 @@ def _find_coverage_threshold(
         scores = np.concatenate([quantiles for _, quantiles in known])
         share = level * (count + 1) / count
         return float(np.quantile(scores, share, method="higher")), True
-    return _find_random_effects_threshold(known, level), False
+    return _find_threshold_by_random_effects(known, level), False
 
 
-def _find_random_effects_threshold(
+def _find_threshold_by_random_effects(
     known: Sequence[tuple[int, Numbers]], level: float
 ) -> float:
     """Return the quantile of a score at a new place under the random-effects model.
@@ -257,7 +265,7 @@ def _find_random_effects_threshold(
     """
     from scipy import optimize
 
-    effects = [_estimate_quantile(rows, own, level) for rows, own in known]
+    effects = [_estimate_quantile_of_scores(rows, own, level) for rows, own in known]
     centres, variances = np.array(effects).T
     new = predict_quantity_at_new_place(centres, variances)
     around = np.concatenate(
@@ -275,7 +283,7 @@ def _find_random_effects_threshold(
     return float(optimize.brentq(compute_excess_coverage, -100.0, 100.0, xtol=1e-4))
 
 
-def _estimate_quantile(
+def _estimate_quantile_of_scores(
     rows: int, quantiles: Numbers, level: float
 ) -> tuple[float, float]:
     """Return a place's quantile of the scores, and its sampling variance.
@@ -292,26 +300,25 @@ def _estimate_quantile(
     return float(centre), float(max(half, LEAST_ERROR)) ** 2
 
 
-def _describe_guarantee(level: float, count: int, is_guaranteed: bool) -> str:
+def _describe_coverage_guarantee(level: float, count: int, is_guaranteed: bool) -> str:
     percent = f"{100 * level:.3g} %"
     needed = int(np.ceil(2 * level / (1 - level) - 1e-9))
     if not count:
         return (
-            "The model has not been scored on arrival at a new place, so the "
-            f"{percent} were estimated from held-out rows, with a margin for usual "
-            "differences between places. This is no guarantee; update the model with "
-            "rows of another place to measure the differences"
+            f"The {percent} were estimated from held-out rows, with a margin for usual "
+            "differences between places, because the model was never scored at a "
+            "place before it was trained on it. This is no guarantee; update the "
+            "model with rows of another place to measure the differences"
         )
-    seen = f"{count} new place{'s' * (count > 1)}"
+    seen = f"{count} place{'s' * (count > 1)} before training there"
     if is_guaranteed:
         return (
             f"At least {percent} on average over new places, whatever their "
             "distributions, if they come in no particular order (conformal "
-            f"prediction from the scores on arrival at {seen})"
+            f"prediction from the scores at {seen})"
         )
     return (
         f"About {percent} on average over new places, provided that these differ no "
-        "more than those seen so far (random-effects model of the scores on arrival "
-        f"at {seen}). With scores on arrival at {needed} places, this assumption is "
-        "not needed"
+        f"more than those seen so far (random-effects model of the scores at {seen}). "
+        f"Once {needed} places were scored in this way, the assumption is not needed"
     )

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cirm
-from cirm.data.base import summarise_error
-from cirm.model.signature import check_digest, check_signature
+from cirm.data.base import shorten_error_message
+from cirm.model.signature import (
+    check_digest_of_model_file,
+    check_signature_of_model_file,
+)
 
 if TYPE_CHECKING:
-    from cirm.model.description import Description
+    from cirm.model.description import ModelFileDescription
 
 REMEDY = "Restore it from a backup, or fit the model again."
 FORMAT = "cirm model"
@@ -43,15 +46,19 @@ def read_model_checksum(path: str | Path) -> str:
     if not path.exists():
         return ""
     where = f"model file {str(path)!r}"
-    return parse_metadata(read_file_content(path, where), where)["sha256"]
+    return parse_model_file_header(read_bytes_of_model_file(path, where), where)[
+        "sha256"
+    ]
 
 
-def read_version_key(content: bytes) -> str:
+def read_version_key_of_model_file(content: bytes) -> str:
     """Return the name of the version that a model file holds: digits of a digest."""
-    return hash_description(parse_metadata(content, "the version")["model"])
+    return compute_short_hash_of_description(
+        parse_model_file_header(content, "the version")["model"]
+    )
 
 
-def hash_description(text: str) -> str:
+def compute_short_hash_of_description(text: str) -> str:
     """Return some digits of the digest of a description."""
     # Not the checksum of the file: safetensors may write the same file in two ways.
     return hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]
@@ -60,10 +67,12 @@ def hash_description(text: str) -> str:
 def is_model_file_signed(path: str | Path) -> bool:
     """Return whether a model file is signed, with whatever key."""
     where = f"model file {str(path)!r}"
-    return "hmac" in parse_metadata(read_file_content(Path(path), where), where)
+    return "hmac" in parse_model_file_header(
+        read_bytes_of_model_file(Path(path), where), where
+    )
 
 
-def read_file_content(path: Path, where: str) -> bytes:
+def read_bytes_of_model_file(path: Path, where: str) -> bytes:
     """Return the bytes of a model file, which messages call `where`."""
     if not path.exists():
         raise FileNotFoundError(
@@ -82,7 +91,7 @@ def read_file_content(path: Path, where: str) -> bytes:
     return path.read_bytes()
 
 
-def parse_metadata(content: bytes, where: str) -> dict[str, str]:
+def parse_model_file_header(content: bytes, where: str) -> dict[str, str]:
     """Return the metadata of the header, which are all text."""
     if not content:
         raise ValueError(f"{where} is empty. {REMEDY}")
@@ -113,7 +122,7 @@ def parse_metadata(content: bytes, where: str) -> dict[str, str]:
     return metadata
 
 
-def parse_format_version(text: str, where: str) -> int:
+def parse_model_format_version(text: str, where: str) -> int:
     """Return the version of the format, which must be one that is known."""
     if not text.isdecimal() or not 1 <= int(text[:9]) <= VERSION:
         raise ValueError(
@@ -124,35 +133,37 @@ def parse_format_version(text: str, where: str) -> int:
     return int(text)
 
 
-def read_and_check_description(
+def read_and_check_model_description(
     content: bytes, where: str, key: bytes
 ) -> tuple[str, int]:
     """Return the description and the format's version of a file that is intact."""
-    metadata = parse_metadata(content, where)
-    version = parse_format_version(metadata["version"], where)
-    check_digest(content, metadata["sha256"], where)
+    metadata = parse_model_file_header(content, where)
+    version = parse_model_format_version(metadata["version"], where)
+    check_digest_of_model_file(content, metadata["sha256"], where)
     if key:
-        check_signature(content, metadata, key, where)
+        check_signature_of_model_file(content, metadata, key, where)
     return metadata["model"], version
 
 
-def parse_file_description(text: str, version: int) -> Description:
+def parse_description_in_metadata(text: str, version: int) -> ModelFileDescription:
     """Return the description in the metadata of a file."""
-    from cirm.model.description import parse_description
+    from cirm.model.description import parse_model_file_description
 
     try:
         data = json.loads(text)
-        data = _upgrade_description(data, version) if version < 3 else data
-        return parse_description(data)
+        data = (
+            _upgrade_earlier_model_description(data, version) if version < 3 else data
+        )
+        return parse_model_file_description(data)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        reason = summarise_error(error)
+        reason = shorten_error_message(error)
         raise ValueError(
             "the file is damaged: its description of the model is invalid "
             f"({reason}). {REMEDY}"
         ) from None
 
 
-def check_description_digest(text: str, binding: bytes | None, version: int) -> None:
+def check_digest_of_description(text: str, binding: bytes | None, version: int) -> None:
     """Raise an error unless a tensor of the file is the digest of the description."""
     if version > 2 and binding != hashlib.sha256(text.encode()).digest():
         raise ValueError(
@@ -161,20 +172,26 @@ def check_description_digest(text: str, binding: bytes | None, version: int) -> 
         )
 
 
-def _upgrade_description(data: dict[str, Any], version: int) -> dict[str, Any]:
+def _upgrade_earlier_model_description(
+    data: dict[str, Any], version: int
+) -> dict[str, Any]:
     """Return the description of a file of an earlier version as this one has it."""
 
-    def rename(part: Any) -> Any:  # noqa: ANN401  any JSON value
+    def rename_keys_of_earlier_version(part: Any) -> Any:  # noqa: ANN401  any JSON value
         if not isinstance(part, dict):
             return part
         return {
-            RENAMED_FIELDS.get(key, key): rename(value) for key, value in part.items()
+            RENAMED_FIELDS.get(key, key): rename_keys_of_earlier_version(value)
+            for key, value in part.items()
         }
 
     data = dict(data)
     if version == 1:
         plan, history = dict(data["plan"]), data.pop("visits")
         plan["adaptive_epochs"] = plan.pop("paced")
-        data |= {"plan": plan, "history": [rename(entry) for entry in history]}
+        data |= {
+            "plan": plan,
+            "history": [rename_keys_of_earlier_version(entry) for entry in history],
+        }
     (target,) = data["schema"]["target"]["columns"]
     return {**data, "schema": {**data["schema"], "target": target}}

@@ -11,27 +11,27 @@ import numpy as np
 from cirm.data.values import Flags, Numbers
 from cirm.intervals import compute_wilson_interval
 from cirm.model.abstention import (
-    Abstention,
+    AbstentionThreshold,
     choose_abstention_threshold,
     describe_abstention,
 )
-from cirm.model.conformal import Calibration, calibrate_model
-from cirm.model.facts import ModelFacts
-from cirm.model.threshold import decide_classes
+from cirm.model.conformal import ConformalThresholds, compute_conformal_thresholds
+from cirm.model.facts import ModelMetadata
+from cirm.model.threshold import choose_classes_by_threshold
 
 if TYPE_CHECKING:
-    from cirm.model.metrics import Predictions
+    from cirm.model.metrics import PredictionsWithDeviation
 
 Rows = Mapping[str, np.ndarray]
 """The positions of the rows of each environment."""
 
 
-def measure_coverage(
-    model: ModelFacts,
-    predictions: Predictions,
+def measure_coverage_of_intervals(
+    model: ModelMetadata,
+    predictions: PredictionsWithDeviation,
     targets: np.ndarray,
     rows: Rows,
-    calibration: Calibration,
+    calibration: ConformalThresholds,
 ) -> dict[str, Any]:
     """Measure how many percent of the targets lie in their sets or intervals.
 
@@ -50,7 +50,9 @@ def measure_coverage(
     """
     mean = predictions.mean.double().numpy()
     if model.task.classes:
-        decided = decide_classes(predictions.mean, model.task.classes, model.threshold)
+        decided = choose_classes_by_threshold(
+            predictions.mean, model.task.classes, model.threshold
+        )
         chosen = calibration.choose_prediction_sets(mean, decided.numpy())
         inside: Flags = chosen[np.arange(len(mean)), targets]
         name, sizes = "size", chosen.sum(1).astype(float)
@@ -58,14 +60,16 @@ def measure_coverage(
         width = 2 * model.schema.target.scale * calibration.half_width
         inside = np.abs(mean[:, 0] - targets) <= calibration.half_width
         name, sizes = "width", np.full(len(mean), width)
-    found = _measure_hits_by_environment(inside, {name: sizes}, rows, "coverage")
+    found = _measure_coverage_by_environment(inside, {name: sizes}, rows, "coverage")
     if model.task.classes:
         members = {
             label: np.flatnonzero(targets == index)
             for index, label in enumerate(model.task.classes)
         }
         found["classes"] = {
-            label: _measure_hit_rate(inside[own], {name: sizes[own]}, "coverage")
+            label: _measure_covered_percentage(
+                inside[own], {name: sizes[own]}, "coverage"
+            )
             for label, own in members.items()
             if len(own)
         }
@@ -74,7 +78,10 @@ def measure_coverage(
 
 
 def measure_error_of_answered_rows(
-    predictions: Predictions, targets: np.ndarray, rows: Rows, abstention: Abstention
+    predictions: PredictionsWithDeviation,
+    targets: np.ndarray,
+    rows: Rows,
+    abstention: AbstentionThreshold,
 ) -> dict[str, Any]:
     """Measure how many percent of the answered rows are wrong, place by place.
 
@@ -88,7 +95,7 @@ def measure_error_of_answered_rows(
     answered = mean.max(1) >= abstention.confidence
     wrong = mean.argmax(1) != targets
     kept = {name: own[answered[own]] for name, own in rows.items()}
-    found = _measure_hits_by_environment(wrong, {}, kept, "error")
+    found = _measure_coverage_by_environment(wrong, {}, kept, "error")
     shares = {name: 100 * float(answered[own].mean()) for name, own in rows.items()}
     places = {
         name: {"rows": len(rows[name]), "answered": share}
@@ -108,7 +115,7 @@ def measure_error_of_answered_rows(
 
 
 def describe_prediction_uncertainty(
-    model: ModelFacts,
+    model: ModelMetadata,
     sets: bool,
     level: float,
     abstain: float | None,
@@ -123,7 +130,7 @@ def describe_prediction_uncertainty(
     """
     found: dict[str, Any] = {"abstained": abstained, "uncertainty": []}
     if sets or not model.task.classes:
-        calibration = calibrate_model(model, level)
+        calibration = compute_conformal_thresholds(model, level)
         found["level"] = 100 * level
         kind = "sets" if sets else "intervals"
         found["uncertainty"].append(
@@ -137,14 +144,14 @@ def describe_prediction_uncertainty(
     return found
 
 
-def _measure_hits_by_environment(
+def _measure_coverage_by_environment(
     hits: Flags, sizes: Mapping[str, Numbers], rows: Rows, name: str
 ) -> dict[str, Any]:
     """Return the percentage of hits of each environment, and their mean."""
     from scipy import stats
 
     places = {
-        place: _measure_hit_rate(
+        place: _measure_covered_percentage(
             hits[own], {key: values[own] for key, values in sizes.items()}, name
         )
         for place, own in rows.items()
@@ -162,7 +169,7 @@ def _measure_hits_by_environment(
     return {"overall": overall, "environments": places}
 
 
-def _measure_hit_rate(
+def _measure_covered_percentage(
     hits: Flags, sizes: Mapping[str, Numbers], name: str
 ) -> dict[str, Any]:
     """Return the percentage of hits among rows with its interval, and mean sizes."""

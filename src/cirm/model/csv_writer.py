@@ -26,14 +26,14 @@ Cells = NDArray[np.uint8]
 """Text of each row, [n, bytes], with zeros between and after it."""
 
 
-def escape_table_cells(frame: pd.DataFrame) -> pd.DataFrame:
+def escape_spreadsheet_table_cells(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a table whose text neither runs in a spreadsheet nor steers a terminal.
 
     Text that a spreadsheet would run as a formula gets an apostrophe in front, and
     control characters are removed. Numbers such as -3.5 stay, also those in text.
     """
     frame = frame.set_axis(
-        [escape_cell_text(str(name)) for name in frame.columns], axis=1
+        [escape_spreadsheet_cell_text(str(name)) for name in frame.columns], axis=1
     )
     for position, dtype in enumerate(frame.dtypes):
         if dtype.kind in "biufcM":  # numbers and dates
@@ -41,7 +41,9 @@ def escape_table_cells(frame: pd.DataFrame) -> pd.DataFrame:
         values = frame.iloc[:, position]
         texts = [text for text in values.unique() if isinstance(text, str)]
         changed = {
-            text: new for text in texts if (new := escape_cell_text(text)) != text
+            text: new
+            for text in texts
+            if (new := escape_spreadsheet_cell_text(text)) != text
         }
         if changed:
             cells = [changed.get(cell, cell) for cell in values.astype(object)]
@@ -49,7 +51,7 @@ def escape_table_cells(frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
-def escape_cell_text(text: str) -> str:
+def escape_spreadsheet_cell_text(text: str) -> str:
     """Return text without control characters, and not taken for a formula."""
     text = CONTROL.sub("", text)
     is_formula = FORMULA.match(text) and not NUMBER.fullmatch(text)
@@ -60,12 +62,12 @@ def format_table_as_csv(
     frame: pd.DataFrame, separator: str = ",", header: bool = True
 ) -> str:
     """Return what pandas writes, except that small numbers are 0.00001, not 1e-05."""
-    last = _format_trailing_columns(frame, separator)
-    first = _format_leading_columns(
+    last = _format_trailing_columns_quickly(frame, separator)
+    first = _format_leading_columns_with_pandas(
         frame.iloc[:, : frame.shape[1] - len(last)], separator
     )
     if first is None or not last:
-        return _format_with_pandas(frame, separator, header)
+        return _format_table_with_pandas(frame, separator, header)
     columns = [*first, *last]
     ends = [separator] * (len(columns) - 1) + ["\n"]
     pieces = [
@@ -74,15 +76,17 @@ def format_table_as_csv(
         for piece in (cells, np.full((len(frame), 1), ord(end), np.uint8))
     ]
     lines = np.concatenate(pieces, axis=1)
-    names = _format_with_pandas(frame.iloc[:0], separator, True) if header else ""
+    names = _format_table_with_pandas(frame.iloc[:0], separator, True) if header else ""
     return names + lines[lines != 0].tobytes().decode()
 
 
-def _format_with_pandas(frame: pd.DataFrame, separator: str, header: bool) -> str:
+def _format_table_with_pandas(frame: pd.DataFrame, separator: str, header: bool) -> str:
     return frame.to_csv(index=False, header=header, sep=separator, lineterminator="\n")
 
 
-def _format_trailing_columns(frame: pd.DataFrame, separator: str) -> list[Cells]:
+def _format_trailing_columns_quickly(
+    frame: pd.DataFrame, separator: str
+) -> list[Cells]:
     """Format as many columns as possible, beginning with the last."""
     columns: list[Cells] = []
     for position in reversed(range(frame.shape[1])):
@@ -97,16 +101,22 @@ def _format_trailing_columns(frame: pd.DataFrame, separator: str) -> list[Cells]
     return columns
 
 
-def _format_leading_columns(frame: pd.DataFrame, separator: str) -> list[Cells] | None:
+def _format_leading_columns_with_pandas(
+    frame: pd.DataFrame, separator: str
+) -> list[Cells] | None:
     """Format the other columns with pandas, as one; None if a row has several lines."""
     if frame.empty:
         return []
-    text = _format_with_pandas(frame, separator, False)
+    text = _format_table_with_pandas(frame, separator, False)
     rows = text.encode().split(b"\n")[:-1]
     if len(rows) != len(frame) or "\0" in text or max(map(len, rows)) > WIDEST_CELL:
         return None
     # Pandas quotes a missing value only where it is the whole row.
-    return [_pad_rows_to_equal_length([b"" if row == b'""' else row for row in rows])]
+    return [
+        _pad_encoded_rows_to_equal_length(
+            [b"" if row == b'""' else row for row in rows]
+        )
+    ]
 
 
 def _format_fractions_with_six_decimals(values: Values) -> Cells | None:
@@ -133,17 +143,17 @@ def _format_repeated_labels(values: Values, separator: str) -> Cells | None:
     few = len(labels) <= len(values) / 10 + 1 and not (codes < 0).any()
     if not few or not all(isinstance(label, str) for label in labels):
         return None
-    cells = [_quote_cell(label, separator).encode() for label in labels]
+    cells = [_quote_csv_cell(label, separator).encode() for label in labels]
     if any(b"\0" in cell or len(cell) > WIDEST_CELL for cell in cells):
         return None
-    return _pad_rows_to_equal_length(cells)[codes]
+    return _pad_encoded_rows_to_equal_length(cells)[codes]
 
 
-def _quote_cell(text: str, separator: str) -> str:
+def _quote_csv_cell(text: str, separator: str) -> str:
     if any(character in text for character in (separator, '"', "\r", "\n")):
         return '"' + text.replace('"', '""') + '"'
     return text
 
 
-def _pad_rows_to_equal_length(rows: list[bytes]) -> Cells:
+def _pad_encoded_rows_to_equal_length(rows: list[bytes]) -> Cells:
     return np.array(rows).view(np.uint8).reshape(len(rows), -1)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from cirm.data.columns import MOST_CATEGORIES, ColumnEncoding, join_column_names
-from cirm.data.date_formats import have_two_digit_years
-from cirm.data.schema_inference import SchemaDraft
+from cirm.data.columns import MOST_CATEGORIES, ColumnEncoding, quote_column_names
+from cirm.data.date_formats import do_dates_have_two_digit_years
+from cirm.data.schema_inference import SchemaWithFirstRows
 from cirm.data.values import convert_values_to_numbers, convert_values_to_text
 
 HUGE = 1e6  # times as large as 95 % of the cells, and larger than this: never a measure
@@ -16,18 +16,18 @@ PEEK = 100  # cells that show whether whole numbers are dates
 COMPACT_DATES = (1900_01_01, 2100_12_31)  # whole numbers that may be dates
 
 
-def list_data_notes(draft: SchemaDraft) -> list[str]:
+def list_notes_on_training_data(draft: SchemaWithFirstRows) -> list[str]:
     """Return notes on the target, on huge values, and on columns of many categories."""
     if len(draft.frame) < FEWEST_ROWS:
         return []
     return [
-        *_list_rare_class_notes(draft),
-        *_list_huge_value_notes(draft),
-        *_list_category_notes(draft),
+        *_list_notes_on_rare_classes(draft),
+        *_list_notes_on_huge_values(draft),
+        *_list_notes_on_category_columns(draft),
     ]
 
 
-def _list_rare_class_notes(draft: SchemaDraft) -> list[str]:
+def _list_notes_on_rare_classes(draft: SchemaWithFirstRows) -> list[str]:
     """Return a note if classes have hardly any rows."""
     classes, rows = draft.schema.task.classes, len(draft.targets)
     if not classes:
@@ -44,12 +44,12 @@ def _list_rare_class_notes(draft: SchemaDraft) -> list[str]:
     if not single:
         return []
     return [
-        f"only one row of the first place has the class {join_column_names(single)}, "
-        "too few to learn or to score it."
+        f"only one row of the first place has the class {quote_column_names(single)}, "
+        "too few to learn this class or to score it. Add rows of it, or leave it out."
     ]
 
 
-def _list_huge_value_notes(draft: SchemaDraft) -> list[str]:
+def _list_notes_on_huge_values(draft: SchemaWithFirstRows) -> list[str]:
     """Return a note for each column with a value far beyond all others."""
     encoding, target = draft.schema.treatment.encoding, draft.schema.target
     columns = [*(encoding.numeric_columns if encoding else ()), target]
@@ -74,21 +74,23 @@ def _list_huge_value_notes(draft: SchemaDraft) -> list[str]:
     return notes
 
 
-def _list_category_notes(draft: SchemaDraft) -> list[str]:
+def _list_notes_on_category_columns(draft: SchemaWithFirstRows) -> list[str]:
     """Return notes on columns of many categories, and on dates not read as dates."""
     encoding = draft.schema.treatment.encoding
     notes = []
     for column in encoding.columns if encoding else ():
         if column.kind == "category" and len(column.categories) == MOST_CATEGORIES:
-            notes += _list_many_category_notes(draft.frame[column.name], column)
+            notes += _list_notes_on_many_categories(draft.frame[column.name], column)
         if column.kind in ("category", "identifier"):
             cells = draft.frame[column.name].dropna().astype(str)
-            if have_two_digit_years(cells.to_numpy(dtype=object)):
+            if do_dates_have_two_digit_years(cells.to_numpy(dtype=object)):
                 notes.append(
                     f"column {column.name!r} looks like dates with two digits for the "
                     "year, which can be read in several ways. Write them as 2024-12-31."
                 )
-        elif column.kind == "number" and _are_compact_dates(draft.frame, column):
+        elif column.kind == "number" and _are_numbers_compact_dates(
+            draft.frame, column
+        ):
             notes.append(
                 f"column {column.name!r} looks like dates without separators, which "
                 "are read as numbers. Write them as 2024-12-31."
@@ -96,7 +98,7 @@ def _list_category_notes(draft: SchemaDraft) -> list[str]:
     return notes
 
 
-def _list_many_category_notes(
+def _list_notes_on_many_categories(
     values: pd.Series[str], column: ColumnEncoding
 ) -> list[str]:
     """Return a note on a column with more categories than have a feature."""
@@ -112,7 +114,7 @@ def _list_many_category_notes(
     ]
 
 
-def _are_compact_dates(frame: pd.DataFrame, column: ColumnEncoding) -> bool:
+def _are_numbers_compact_dates(frame: pd.DataFrame, column: ColumnEncoding) -> bool:
     """Whether the first numbers of a column are all dates such as 20241231."""
     first, last = COMPACT_DATES
     if not all(first <= value <= last for value in column.quartiles or (0.0,)):

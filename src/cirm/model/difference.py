@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from cirm.memory import list_state_tensors
-from cirm.model.evaluate import choose_main_metric
+from cirm.model.evaluate import choose_main_metric_of_model
 from cirm.model.explain import describe_model
-from cirm.model.facts import HistoryEntry
+from cirm.model.facts import TrainingHistoryEntry
 from cirm.model.model import Model
 from cirm.model.verdict import MOST_NAMES
 from cirm.wording import join_words
@@ -28,7 +28,7 @@ Content = Mapping[str, Any]
 Pair = list[Any]
 
 
-def describe_differences(one: Model, other: Model) -> dict[str, Any]:
+def describe_differences_of_models(one: Model, other: Model) -> dict[str, Any]:
     """Describe what differs between two models.
 
     Args:
@@ -46,34 +46,36 @@ def describe_differences(one: Model, other: Model) -> dict[str, Any]:
     Example:
         >>> import pandas as pd
         >>> from cirm import fit, update
-        >>> from cirm.model.difference import describe_differences
+        >>> from cirm.model.difference import describe_differences_of_models
         >>> table = pd.DataFrame({"age": range(40), "ill": ["no", "yes"] * 20})
         >>> first = fit([table[:20]], "ill")
-        >>> describe_differences(first, update(first, table[20:]))["relation"]
+        >>> describe_differences_of_models(first, update(first, table[20:]))["relation"]
         'continues'
     """
     contents = [describe_model(model) for model in (one, other)]
     differences = {
-        "relation": find_relation_of_models(one, other),
-        "environments": _compare_environments(one, other),
-        "settings": _list_values_that_differ(*map(_list_chosen_settings, contents)),
-        "columns": _list_values_that_differ(*map(_list_column_treatments, contents)),
-        "importance": _compare_importance(*contents),
-        "unstable": _compare_unstable_columns(*contents),
-        "scores": _compare_scores(one, other),
+        "relation": find_which_model_came_first(one, other),
+        "environments": _compare_environments_of_models(one, other),
+        "settings": _list_settings_that_differ(
+            *map(_list_learner_settings_of_model, contents)
+        ),
+        "columns": _list_settings_that_differ(*map(_list_column_encodings, contents)),
+        "importance": _compare_column_importance_of_models(*contents),
+        "unstable": _compare_unstable_columns_of_models(*contents),
+        "scores": _compare_training_scores_of_models(one, other),
         "adaptation": [
             m.adaptation.name if m.adaptation else None for m in (one, other)
         ],
     }
-    return {"answer": _summarise_main_differences(differences), **differences}
+    return {"answer": _summarise_main_model_differences(differences), **differences}
 
 
-def find_relation_of_models(one: Model, other: Model) -> str:
+def find_which_model_came_first(one: Model, other: Model) -> str:
     """Return how the second model came from the first, by their histories."""
     first, second = (
-        list(map(_get_name_time_and_fingerprint, m.history)) for m in (one, other)
+        list(map(_get_history_entry_identity, m.history)) for m in (one, other)
     )
-    shared = _count_shared_first_entries(first, second)
+    shared = _count_shared_history_entries(first, second)
     if not shared:
         return "unrelated to"
     if len(first) == len(second) == shared:
@@ -83,11 +85,11 @@ def find_relation_of_models(one: Model, other: Model) -> str:
     return "is continued by" if shared == len(second) else "branches from"
 
 
-def _get_name_time_and_fingerprint(entry: HistoryEntry) -> tuple[str, ...]:
+def _get_history_entry_identity(entry: TrainingHistoryEntry) -> tuple[str, ...]:
     return entry.name, entry.time, entry.fingerprint
 
 
-def _count_shared_first_entries(first: list[Any], second: list[Any]) -> int:
+def _count_shared_history_entries(first: list[Any], second: list[Any]) -> int:
     """Return the number of entries at the beginning of both lists."""
     pairs = list(zip(first, second, strict=False))
     return next((i for i, (a, b) in enumerate(pairs) if a != b), len(pairs))
@@ -104,7 +106,7 @@ def _have_equal_trained_states(one: Model, other: Model) -> bool:
     return len(first) == len(second) and all(map(torch.equal, first, second))
 
 
-def _compare_environments(one: Model, other: Model) -> dict[str, list[str]]:
+def _compare_environments_of_models(one: Model, other: Model) -> dict[str, list[str]]:
     """Return which environments both have learned from, by the digest of their rows."""
     first, second = (
         {entry.fingerprint: entry.name for entry in model.history}
@@ -117,23 +119,25 @@ def _compare_environments(one: Model, other: Model) -> dict[str, list[str]]:
     }
 
 
-def _list_chosen_settings(content: Content) -> dict[str, Any]:
+def _list_learner_settings_of_model(content: Content) -> dict[str, Any]:
     """Return settings of the learner, and whatever else was chosen."""
     chosen = {name: value for name, value in content.items() if name not in HANDLED}
     return {**content["settings"], **chosen}
 
 
-def _list_column_treatments(content: Content) -> dict[str, Any]:
+def _list_column_encodings(content: Content) -> dict[str, Any]:
     return {column["name"]: column["treatment"] for column in content["columns"]}
 
 
-def _list_values_that_differ(first: Content, second: Content) -> dict[str, Pair]:
+def _list_settings_that_differ(first: Content, second: Content) -> dict[str, Pair]:
     """Return the values of each name that differ; None if one model has none."""
     pairs = {name: [first.get(name), second.get(name)] for name in {**first, **second}}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def _compare_importance(first: Content, second: Content) -> dict[str, Pair]:
+def _compare_column_importance_of_models(
+    first: Content, second: Content
+) -> dict[str, Pair]:
     """Return shares of the importance in percent that differ, the largest first."""
     shares = []
     for content in (first, second):
@@ -147,7 +151,9 @@ def _compare_importance(first: Content, second: Content) -> dict[str, Pair]:
     return dict(sorted(changed.items(), key=lambda item: -abs(item[1][1] - item[1][0])))
 
 
-def _compare_unstable_columns(first: Content, second: Content) -> dict[str, list[str]]:
+def _compare_unstable_columns_of_models(
+    first: Content, second: Content
+) -> dict[str, list[str]]:
     """Return the columns that only one of the models found to be unstable."""
     names = [
         [entry["feature"] for entry in content["explanation"].get("unstable", ())]
@@ -159,10 +165,12 @@ def _compare_unstable_columns(first: Content, second: Content) -> dict[str, list
     }
 
 
-def _compare_scores(one: Model, other: Model) -> list[dict[str, Any]]:
+def _compare_training_scores_of_models(
+    one: Model, other: Model
+) -> list[dict[str, Any]]:
     """Return the scores after training of environments that both have learned from."""
-    metric = choose_main_metric(one)
-    if metric != choose_main_metric(other):
+    metric = choose_main_metric_of_model(one)
+    if metric != choose_main_metric_of_model(other):
         return []
     known = {entry.fingerprint: entry for entry in other.history}
     pairs = [
@@ -182,7 +190,7 @@ def _compare_scores(one: Model, other: Model) -> list[dict[str, Any]]:
     ]
 
 
-def _summarise_main_differences(differences: Content) -> str:
+def _summarise_main_model_differences(differences: Content) -> str:
     """Return the main differences in one sentence or two."""
     relation, environments = differences["relation"], differences["environments"]
     before, after = differences["adaptation"]

@@ -24,7 +24,7 @@ from cirm.model.metrics import (
     compute_weighted_mean,
 )
 from cirm.model.model import Model
-from cirm.model.threshold import decide_classes
+from cirm.model.threshold import choose_classes_by_threshold
 
 SPREADS = np.concatenate(
     [[0.0], np.geomspace(0.02, 200.0, 40)]
@@ -35,7 +35,7 @@ USUAL_SPREAD = 0.16  # scale of the prior, in sampling errors: with it, of the v
 BISECTIONS = 40  # each halves the error of a quantile
 
 
-class SpreadPart(NamedTuple):
+class SpreadContribution(NamedTuple):
     """What a spread between places would mean for the value of a new one.
 
     Attributes:
@@ -51,7 +51,7 @@ class SpreadPart(NamedTuple):
     weight: float
 
 
-class Estimate(NamedTuple):
+class ScoreEstimate(NamedTuple):
     """A score with its sampling variance and third cumulant.
 
     If it is predicted from several places, `parts` hold what their unknown spread may
@@ -61,11 +61,11 @@ class Estimate(NamedTuple):
     value: float
     variance: float
     third: float = 0.0
-    parts: tuple[SpreadPart, ...] = ()
+    parts: tuple[SpreadContribution, ...] = ()
 
-    def list_spread_parts(self) -> tuple[SpreadPart, ...]:
+    def list_spread_contributions(self) -> tuple[SpreadContribution, ...]:
         """Return the parts, or the estimate itself as the only one."""
-        return self.parts or (SpreadPart(0.0, self.value, self.variance, 1.0),)
+        return self.parts or (SpreadContribution(0.0, self.value, self.variance, 1.0),)
 
     def compute_upper_limit_of_spread(self) -> float:
         """Return the limit that the spread between places is below with 95 %."""
@@ -96,7 +96,10 @@ def collect_score_statistics(
         spread = compute_weighted_mean((squares - level).square(), weights)
         variance = spread / count_effective_rows(squares, weights) / (2 * level) ** 2
         return {"error": {"value": 0.5 * math.log(level), "variance": variance}}
-    correct = decide_classes(mean, model.task.classes, model.threshold) == targets
+    correct = (
+        choose_classes_by_threshold(mean, model.task.classes, model.threshold)
+        == targets
+    )
     given = mean.double().gather(1, targets[:, None])[:, 0]
     names = ("rows", "correct", "probability", "probability_variance")
     found: dict[str, dict[str, float]] = {name: {} for name in names}
@@ -173,29 +176,31 @@ def _measure_calibration_gap(
 
 def build_calibration_gap_estimate(
     measured: Mapping[str, float], square: float | None = None
-) -> Estimate:
+) -> ScoreEstimate:
     """Return a mean squared gap, with the variance that it has at a true mean square.
 
     Without `square`, the estimate itself is taken for the true one.
     """
     true = max(measured["value"] if square is None else square, 0.0)
-    return Estimate(
+    return ScoreEstimate(
         measured["value"],
         measured["variance"] + true * measured["slope"],
         measured["third"] + true * measured["third_slope"],
     )
 
 
-def estimate_proportion(correct: float, rows: float) -> Estimate:
+def estimate_proportion(correct: float, rows: float) -> ScoreEstimate:
     """Return a proportion; its variance is that with two more rows, one correct.
 
     Agresti and Caffo 2000: so it is not zero if all rows are correct, or none.
     """
     smooth = (correct + 1) / (rows + 2)
-    return Estimate(correct / rows, smooth * (1 - smooth) / (rows + 2))
+    return ScoreEstimate(correct / rows, smooth * (1 - smooth) / (rows + 2))
 
 
-def combine_estimates(estimates: Sequence[Estimate], least: float = 0.0) -> Estimate:
+def predict_score_of_new_environment(
+    estimates: Sequence[ScoreEstimate], least: float = 0.0
+) -> ScoreEstimate:
     """Return what the estimates of several environments predict for a new one.
 
     The prior of the spread between environments, beyond the least one, is a half Cauchy
@@ -227,36 +232,40 @@ def combine_estimates(estimates: Sequence[Estimate], least: float = 0.0) -> Esti
     mean = float(weights @ means)
     shares = precisions[:, 0] / precisions[:, 0].sum()
     columns = zip(*(p.tolist() for p in (spreads, means, ahead, weights)), strict=True)
-    return Estimate(
+    return ScoreEstimate(
         mean,
         float(weights @ (ahead + (means - mean) ** 2)),
         float(shares**3 @ thirds),
-        tuple(SpreadPart(*column) for column in columns),
+        tuple(SpreadContribution(*column) for column in columns),
     )
 
 
-def compute_difference_interval(one: Estimate, other: Estimate) -> tuple[float, float]:
+def compute_difference_interval(
+    one: ScoreEstimate, other: ScoreEstimate
+) -> tuple[float, float]:
     """Return the 90 % interval of a difference, one - other.
 
     It goes with a one-sided test at 5 %: the test finds a difference where the interval
     lies above 0.
     """
-    difference = _build_mixture_of_difference(one, other)
+    difference = _build_normal_mixture_of_difference(one, other)
     return difference.find_quantile(0.05), difference.find_quantile(0.95)
 
 
-def compute_interval_half_width(estimate: Estimate) -> float:
+def compute_interval_half_width(estimate: ScoreEstimate) -> float:
     """Return half the width of the 90 % interval of a new environment's value."""
-    low, high = compute_difference_interval(estimate, Estimate(0.0, 0.0))
+    low, high = compute_difference_interval(estimate, ScoreEstimate(0.0, 0.0))
     return (high - low) / 2
 
 
-def _build_mixture_of_difference(one: Estimate, other: Estimate) -> NormalMixture:
+def _build_normal_mixture_of_difference(
+    one: ScoreEstimate, other: ScoreEstimate
+) -> NormalMixture:
     """Return the mixture of a difference; each part of a side with all of the other."""
     parts = [
         (a.mean - b.mean, a.variance + b.variance, a.weight * b.weight)
-        for a in one.list_spread_parts()
-        for b in other.list_spread_parts()
+        for a in one.list_spread_contributions()
+        for b in other.list_spread_contributions()
     ]
     means, variances, weights = np.array(parts).T
     return NormalMixture(means, np.sqrt(variances) + 1e-12, weights)
@@ -269,7 +278,7 @@ class NormalMixture(NamedTuple):
     deviations: NDArray[np.float64]
     weights: NDArray[np.float64]
 
-    def compute_probability_below(self, point: float) -> float:
+    def compute_probability_below_value(self, point: float) -> float:
         """Return the probability of a value below a point."""
         return float(ndtr((point - self.means) / self.deviations) @ self.weights)
 
@@ -280,25 +289,27 @@ class NormalMixture(NamedTuple):
         high = float((self.means + reach).max())
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
-            if self.compute_probability_below(middle) < level:
+            if self.compute_probability_below_value(middle) < level:
                 low = middle
             else:
                 high = middle
         return (low + high) / 2
 
 
-def compute_p_value_of_difference(one: Estimate, other: Estimate) -> float:
+def compute_p_value_of_difference(one: ScoreEstimate, other: ScoreEstimate) -> float:
     """Return the one-sided p-value of the hypothesis that one is not above other."""
-    by_spread = _build_mixture_of_difference(one, other).compute_probability_below(0.0)
+    by_spread = _build_normal_mixture_of_difference(
+        one, other
+    ).compute_probability_below_value(0.0)
     deviation = max(math.sqrt(one.variance + other.variance), 1e-12)
     skewness = (one.third - other.third) / deviation**3
     if abs(skewness) < 1e-9:
         return by_spread
     z = (one.value - other.value) / deviation
-    return float(max(by_spread, _compute_gamma_tail_probability(z, skewness)))
+    return float(max(by_spread, _compute_tail_by_gamma_approximation(z, skewness)))
 
 
-def _compute_gamma_tail_probability(z: float, skewness: float) -> float:
+def _compute_tail_by_gamma_approximation(z: float, skewness: float) -> float:
     """Return the probability above z of a standard gamma variable with a skewness.
 
     This is the Pearson distribution of type 3; a negative skewness mirrors it.

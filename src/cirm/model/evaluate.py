@@ -12,45 +12,53 @@ from torch import Tensor
 
 from cirm.data.encoded_chunks import (
     check_some_row_has_weight,
-    encode_source_chunks,
+    encode_rows_of_source,
     encode_targets,
-    find_missing_numbers,
+    find_missing_numeric_cells,
     read_environment_names,
 )
 from cirm.data.open_sources import open_sources_for_model
-from cirm.data.periods import divide_later_sources_into_periods
+from cirm.data.periods import divide_new_sources_into_time_periods
 from cirm.data.rows import (
     concatenate_row_weights,
     group_rows_by_environment,
     hash_inputs_and_targets,
 )
 from cirm.data.schema import SCHEMA_ROWS
-from cirm.data.sources import Data, Progress, ignore_progress_message, report_rows
+from cirm.data.sources import (
+    Data,
+    Progress,
+    ignore_progress_message,
+    report_progress_of_reading_rows,
+)
 from cirm.data.values import Numbers, convert_values_to_text
 from cirm.environments import Environment, Stage
 from cirm.evaluation.diagnostics import (
-    PredictionSet,
-    compute_diagnostic_metrics,
+    PredictionsWithTargets,
+    iterate_diagnostic_metrics,
     predict_and_group_examples,
     take_evenly_spaced_examples,
 )
-from cirm.evaluation.groups import ReferenceModel
+from cirm.evaluation.groups import ReferenceModelForGroups
 from cirm.model.abstention import choose_abstention_threshold
 from cirm.model.class_metrics import compute_class_metrics, describe_confusion_matrix
 from cirm.model.compute import join_predictions_of_chunks, predict_inputs_in_chunks
-from cirm.model.conformal import Calibration, calibrate_model
-from cirm.model.coverage import measure_coverage, measure_error_of_answered_rows
+from cirm.model.conformal import ConformalThresholds, compute_conformal_thresholds
+from cirm.model.coverage import (
+    measure_coverage_of_intervals,
+    measure_error_of_answered_rows,
+)
 from cirm.model.estimates import count_effective_rows
-from cirm.model.facts import apply_threshold, describe_decision_threshold
+from cirm.model.facts import describe_decision_threshold, set_decision_threshold
 from cirm.model.metrics import (
-    Predictions,
+    PredictionsWithDeviation,
     assign_confidence_bins,
     compute_metrics,
     compute_weighted_mean,
 )
 from cirm.model.model import Model
-from cirm.model.threshold import decide_classes
-from cirm.model.verdict import judge_predictions
+from cirm.model.threshold import choose_classes_by_threshold
+from cirm.model.verdict import compare_predictions_with_expected_scores
 from cirm.model.warnings import list_input_warnings
 from cirm.randomness import Randomness
 
@@ -129,23 +137,23 @@ def evaluate(
         >>> report["rows"], sorted(report["classes"])
         (10, ['no', 'yes'])
     """
-    model = apply_threshold(model, threshold)
+    model = set_decision_threshold(model, threshold)
     schema = model.schema
-    calibration = _calibrate_if_possible(model, level)
+    calibration = _compute_conformal_thresholds_if_possible(model, level)
     abstention = (
         None if abstain is None else choose_abstention_threshold(model, abstain)
     )
-    predictions: list[Predictions] = []
+    predictions: list[PredictionsWithDeviation] = []
     targets: list[Tensor] = []
     weights: list[Numbers | None] = []
     kept: list[np.ndarray] = []
-    notes = describe_adapted_environment(model)
+    notes = describe_environment_adapted_to(model)
     labels: dict[str, list[np.ndarray]] = {name: [] for name in ("", *groups)}
     needed = [schema.target.name, *groups, *filter(None, [weight])]
     sources = open_sources_for_model(data, schema)
-    report_rows(progress, "predicting", sources, 0)
-    for source in divide_later_sources_into_periods(sources, schema, environment):
-        for chunk in encode_source_chunks(
+    report_progress_of_reading_rows(progress, "predicting", sources, 0)
+    for source in divide_new_sources_into_time_periods(sources, schema, environment):
+        for chunk in encode_rows_of_source(
             source, schema, fill_missing, environment, needed
         ):
             column = weight or schema.weight
@@ -157,7 +165,7 @@ def evaluate(
             notes += chunk.notes
             if not predictions:
                 notes += list_input_warnings(
-                    schema, inputs, find_missing_numbers(frame, schema)
+                    schema, inputs, find_missing_numeric_cells(frame, schema)
                 )
             predictions.append(predict_inputs_in_chunks(model, inputs))
             if sum(part.nbytes for part in kept) < MOST_KEPT_BYTES:
@@ -169,7 +177,9 @@ def evaluate(
             for name in groups:
                 text = convert_values_to_text(frame[name]).fillna("")
                 labels[name].append(text.to_numpy(dtype=object))
-            report_rows(progress, "predicting", sources, sum(map(len, targets)))
+            report_progress_of_reading_rows(
+                progress, "predicting", sources, sum(map(len, targets))
+            )
     check_some_row_has_weight(len(targets), weight or schema.weight)
     progress("scoring", 1)
     joined = {name: np.concatenate(parts) for name, parts in labels.items()}
@@ -187,7 +197,7 @@ def evaluate(
         list(dict.fromkeys(notes)),
         concatenate_row_weights(weights, list(map(len, targets))),
     )
-    report["coverage"] = calibration and measure_coverage(
+    report["coverage"] = calibration and measure_coverage_of_intervals(
         model, whole, aims.numpy(), places, calibration
     )
     if abstention is not None:
@@ -197,20 +207,23 @@ def evaluate(
     return report
 
 
-def _calibrate_if_possible(model: Model, level: float) -> Calibration | None:
+def _compute_conformal_thresholds_if_possible(
+    model: Model, level: float
+) -> ConformalThresholds | None:
     """Return the calibration of a model; None for classes in a file without scores."""
     if model.task.classes and not any(e.nonconformity for e in model.history):
         return None
-    return calibrate_model(model, level)
+    return compute_conformal_thresholds(model, level)
 
 
-def describe_adapted_environment(model: Model) -> list[str]:
+def describe_environment_adapted_to(model: Model) -> list[str]:
     """Return a note on the environment that a model was adapted to, if any."""
     if model.adaptation is None:
         return []
     return [
         f"the model was adapted to {model.adaptation.name!r}, so its predictions are "
-        "meant for rows from there."
+        "meant for rows from there. For rows of another place, use the model before "
+        "it was adapted, or adapt it to that place."
     ]
 
 
@@ -230,48 +243,52 @@ def _warn_of_training_rows(
             notes.append(
                 f"place {name!r}: the model was already trained on these rows on "
                 f"{entry.time[:10]}, so these scores are too optimistic for new "
-                "places."
+                "places. Evaluate it on rows that it was not trained on."
             )
     return notes
 
 
 def _build_evaluation_report(
     model: Model,
-    predictions: Predictions,
+    predictions: PredictionsWithDeviation,
     targets: Tensor,
     labels: dict[str, np.ndarray],
     notes: list[str],
     weights: Tensor | None = None,
 ) -> dict[str, Any]:
-    def score(values: np.ndarray) -> dict[str, dict[str, float]]:
-        return _score_rows_by_label(model, predictions, targets, values, weights)
+    def score_predictions(values: np.ndarray) -> dict[str, dict[str, float]]:
+        return _score_rows_by_group_label(model, predictions, targets, values, weights)
 
     mean = predictions.mean
     report: dict[str, Any] = {
         "rows": len(targets),
         "overall": compute_metrics(model, predictions, targets, weights),
-        "standard_error": compute_standard_error(model, mean, targets, weights),
-        "environments": score(labels.pop("")),
-        "groups": {name: score(values) for name, values in labels.items()},
+        "standard_error": compute_standard_error_of_score(
+            model, mean, targets, weights
+        ),
+        "environments": score_predictions(labels.pop("")),
+        "groups": {name: score_predictions(values) for name, values in labels.items()},
         "expected": list_training_scores(model),
         "notes": notes,
     }
     if model.task.classes:
-        report |= _describe_classes(model, mean, targets, weights)
+        report |= _describe_scores_by_class(model, mean, targets, weights)
         names = np.array(model.task.classes, dtype=object)
-        known = score(names[targets.numpy()])
+        known = score_predictions(names[targets.numpy()])
         for name, own in report["classes"].items():
             report["classes"][name] = known.get(name, {"rows": 0}) | own
         report["reliability"] = compute_reliability_bins(mean, targets)
-    return report | judge_predictions(model, mean, targets, weights)
+    return report | compare_predictions_with_expected_scores(
+        model, mean, targets, weights
+    )
 
 
-def _describe_classes(
+def _describe_scores_by_class(
     model: Model, mean: Tensor, targets: Tensor, weights: Tensor | None
 ) -> dict[str, Any]:
     """Return the scores of each class, the confusion matrix and the threshold."""
     classes = model.task.classes
-    decided = decide_classes(mean, classes, model.threshold)
+    decided = choose_classes_by_threshold(mean, classes, model.threshold)
     return {
         "classes": compute_class_metrics(mean, decided, targets, classes, weights),
         "confusion": describe_confusion_matrix(decided, targets, classes, weights),
@@ -280,14 +297,14 @@ def _describe_classes(
     }
 
 
-def choose_main_metric(model: Model) -> str:
+def choose_main_metric_of_model(model: Model) -> str:
     """Return the metric that a model is judged by first."""
     return "accuracy" if model.task.classes else "rmse"
 
 
-def _score_rows_by_label(
+def _score_rows_by_group_label(
     model: Model,
-    predictions: Predictions,
+    predictions: PredictionsWithDeviation,
     targets: Tensor,
     labels: np.ndarray,
     weights: Tensor | None,
@@ -298,19 +315,19 @@ def _score_rows_by_label(
     groups = {}
     for code in frequent.tolist():
         rows = torch.from_numpy(np.flatnonzero(codes == code))
-        part = Predictions(*(values[rows] for values in predictions))
+        part = PredictionsWithDeviation(*(values[rows] for values in predictions))
         own = None if weights is None else weights[rows]
         metrics = compute_metrics(model, part, targets[rows], own)
         groups[str(names[code]) or "missing"] = {"rows": float(len(rows)), **metrics}
     return groups
 
 
-def compute_standard_error(
+def compute_standard_error_of_score(
     model: Model, mean: Tensor, targets: Tensor, weights: Tensor | None = None
 ) -> float:
     """Standard error of the accuracy or of the root mean squared error."""
     if model.task.classes:
-        decided = decide_classes(mean, model.task.classes, model.threshold)
+        decided = choose_classes_by_threshold(mean, model.task.classes, model.threshold)
         values, factor = (decided == targets).double(), 100.0
     else:
         values = (mean[:, 0] - targets).double().square()
@@ -324,7 +341,7 @@ def compute_standard_error(
 
 def list_training_scores(model: Model) -> dict[str, list[dict[str, Any]]]:
     """Return the scores of each training environment: held out, and on arrival."""
-    metric = choose_main_metric(model)
+    metric = choose_main_metric_of_model(model)
     after = [(e, e.held_out or e.rows, e.metrics_after) for e in model.history]
     before = [(e, e.rows, e.metrics_before) for e in model.history if e.metrics_before]
     return {
@@ -351,7 +368,7 @@ def compute_reliability_bins(mean: Tensor, targets: Tensor) -> list[dict[str, fl
     ]
 
 
-def diagnose_stage_environments(
+def compute_diagnostics_by_environment(
     model: Model, stage: Stage, held_out: Stage, randomness: Randomness
 ) -> dict[str, dict[str, float]]:
     """Return diagnostics of each environment of a stage, on its held-out rows.
@@ -366,7 +383,7 @@ def diagnose_stage_environments(
     }
     diagnostics: dict[str, dict[str, float]] = {name: {} for name in predictions}
     shared = ("calibration spread", "constant")
-    for where, metric, values in compute_diagnostic_metrics(
+    for where, metric, values in iterate_diagnostic_metrics(
         model.learner.likelihood, model.task, predictions, last=False
     ):
         if metric == "calibration":  # among the metrics of all held-out rows already
@@ -383,9 +400,11 @@ def diagnose_stage_environments(
 
 def _predict_held_out_rows(
     model: Model, environment: Environment, held: Environment, randomness: Randomness
-) -> PredictionSet:
+) -> PredictionsWithTargets:
     source = randomness.at("diagnostics", environment.name)
-    reference = ReferenceModel.fit(take_evenly_spaced_examples(environment, 1), source)
+    reference = ReferenceModelForGroups.fit(
+        take_evenly_spaced_examples(environment, 1), source
+    )
     return predict_and_group_examples(model.learner, model.state, held, reference, 1)
 
 
@@ -395,7 +414,7 @@ def warn_of_constant_values(model: Model, diagnostics: dict[str, float]) -> list
     return [FLAT_VALUES] if is_flat else []
 
 
-def score_past_environments(before: Model, after: Model) -> dict[str, float]:
+def score_model_on_past_environments(before: Model, after: Model) -> dict[str, float]:
     """Score an updated model on what the one before has stored of its environments."""
     with torch.no_grad():
         scores = before.learner.score_on_past_environments(before.state, after.state)

@@ -13,16 +13,16 @@ from torch import Tensor
 from cirm.data.columns import ColumnEncoding
 from cirm.learners import REGISTRY, summarise_learner
 from cirm.memory import measure_state_size
-from cirm.model.compute import predict_inputs_at_once
+from cirm.model.compute import predict_inputs_in_one_batch
 from cirm.model.facts import (
-    count_column_features,
-    describe_adaptation,
+    count_features_of_each_column,
+    describe_adaptation_of_model,
     describe_decision_threshold,
 )
-from cirm.model.file import compute_version_key, dump_json
+from cirm.model.file import compute_version_key, dump_dataclasses_as_json
 from cirm.model.model import Model
-from cirm.model.versions import Version, list_versions
-from cirm.randomness import Draws, Randomness
+from cirm.model.versions import EarlierModelVersion, list_earlier_model_versions
+from cirm.randomness import RandomDraws, Randomness
 
 IMPORTANCE_ROWS = 1_000  # enough for two digits
 MOST_COLUMNS = 500  # each costs a prediction of all those rows
@@ -58,8 +58,8 @@ def describe_model(model: Model) -> dict[str, Any]:
         ('erm', 0)
     """
     schema, plan = model.schema, model.plan
-    versions = list_versions(model)
-    memory = count_stored_data(model, versions)
+    versions = list_earlier_model_versions(model)
+    memory = count_data_stored_in_model(model, versions)
     importance = model.history[-1].importance
     explanation = model.explain()
     explanation.pop("adaptation", None)
@@ -87,19 +87,21 @@ def describe_model(model: Model) -> dict[str, Any]:
         "category_names": sum(part.get("names", 0) for part in memory.values()),
         "bytes": sum(part["bytes"] for part in memory.values()),
         "input_shape": list(schema.treatment.shape),
-        "columns": describe_columns(model),
+        "columns": describe_encoding_of_columns(model),
         "environment_column": schema.environment,
         "importance": dict(sorted(importance.items(), key=lambda item: -item[1])),
-        "importance_drops": find_importance_drops(
+        "importance_drops": find_columns_that_lost_importance(
             model.history[0].importance, importance
         ),
         "explanation": explanation,
-        "adaptation": describe_adaptation(model),
-        "earlier_versions": [describe_version(version) for version in versions],
+        "adaptation": describe_adaptation_of_model(model),
+        "earlier_versions": [
+            describe_earlier_model_version(version) for version in versions
+        ],
     }
 
 
-def describe_version(version: Version) -> dict[str, Any]:
+def describe_earlier_model_version(version: EarlierModelVersion) -> dict[str, Any]:
     """Describe an earlier version of a model in plain values."""
     model = version.model
     return {
@@ -118,8 +120,8 @@ def _summarise_learner_of_model(model: Model) -> str:
     return (type(model.learner).__doc__ or "").partition("\n")[0]
 
 
-def count_stored_data(
-    model: Model, versions: Sequence[Version] = ()
+def count_data_stored_in_model(
+    model: Model, versions: Sequence[EarlierModelVersion] = ()
 ) -> dict[str, dict[str, int]]:
     """Count what the model stores of past data: examples, numbers, names and bytes.
 
@@ -135,7 +137,7 @@ def count_stored_data(
             for c in encoding.columns
         )
         names = sum(len(c.categories) - len(c.hashed) for c in encoding.columns)
-        size = len(dump_json(encoding))
+        size = len(dump_dataclasses_as_json(encoding))
         memory["columns"] = {"examples": 0, "parameters": numbers, "bytes": size}
         memory["columns"]["names"] = names
     history = [asdict(entry) for entry in model.history]
@@ -145,7 +147,11 @@ def count_stored_data(
     size = len(json.dumps(history))
     memory["history"] = {"examples": 0, "parameters": numbers, "bytes": size}
     if versions:
-        parts = [part for v in versions for part in count_stored_data(v.model).values()]
+        parts = [
+            part
+            for v in versions
+            for part in count_data_stored_in_model(v.model).values()
+        ]
         counts = ("examples", "parameters", "names")
         total = {name: sum(part.get(name, 0) for part in parts) for name in counts}
         total["bytes"] = sum(len(version.content) for version in versions)
@@ -153,10 +159,10 @@ def count_stored_data(
     return memory
 
 
-def describe_columns(model: Model) -> list[dict[str, Any]]:
+def describe_encoding_of_columns(model: Model) -> list[dict[str, Any]]:
     """Return each column of a table with a description of its treatment."""
     schema, settings = model.schema, model.plan.settings
-    inputs = list(count_column_features(schema))
+    inputs = list(count_features_of_each_column(schema))
     columns = []
     if schema.treatment.encoding is not None:
         for column in schema.treatment.encoding.columns:
@@ -168,7 +174,11 @@ def describe_columns(model: Model) -> list[dict[str, Any]]:
                 {"name": column.name, "kind": column.kind, "treatment": text}
             )
     for names, kind, text in (
-        (schema.ids, "identifier", "identifier, copied to the predictions"),
+        (
+            schema.ids,
+            "identifier",
+            "identifier: no input, but copied to the predictions",
+        ),
         (schema.ignored, "ignored", "ignored, as requested"),
     ):
         columns += [{"name": name, "kind": kind, "treatment": text} for name in names]
@@ -189,7 +199,7 @@ def compute_column_importance(model: Model, inputs: Tensor) -> dict[str, float]:
     if encoding is None or len(encoding.columns) > MOST_COLUMNS:
         return {}
     inputs = inputs[:IMPORTANCE_ROWS]
-    original = predict_inputs_at_once(model, inputs).mean
+    original = predict_inputs_in_one_batch(model, inputs).mean
     draws = Randomness((0,), ("reliance",)).start_draws()
     importance, start = {}, 0
     for column in encoding.columns:
@@ -200,7 +210,9 @@ def compute_column_importance(model: Model, inputs: Tensor) -> dict[str, float]:
                 column, len(inputs), draws
             )
             change = (
-                (predict_inputs_at_once(model, changed).mean - original).abs().sum(-1)
+                (predict_inputs_in_one_batch(model, changed).mean - original)
+                .abs()
+                .sum(-1)
             )
             factor = 0.5 if model.task.classes else 1.0
             importance[column.name] = factor * float(change.mean())
@@ -209,7 +221,7 @@ def compute_column_importance(model: Model, inputs: Tensor) -> dict[str, float]:
 
 
 def _draw_random_features_of_column(
-    column: ColumnEncoding, count: int, draws: Draws
+    column: ColumnEncoding, count: int, draws: RandomDraws
 ) -> Tensor:
     """Draw features [count, k] of a column that do not depend on an environment."""
     features = torch.zeros(count, len(column.features))
@@ -226,7 +238,7 @@ def _draw_random_features_of_column(
     return features
 
 
-def find_importance_drops(
+def find_columns_that_lost_importance(
     first: dict[str, float], last: dict[str, float]
 ) -> dict[str, dict[str, float]]:
     """Return columns whose share of the importance fell by half or more, in percent.

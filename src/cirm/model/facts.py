@@ -17,19 +17,19 @@ from numpy.typing import NDArray
 from cirm.data.schema import Schema
 from cirm.model.outputs import ArrayPredictions
 from cirm.model.threshold import (
-    HeldOutScores,
-    Threshold,
+    DecisionThreshold,
+    HeldOutProbabilities,
     choose_decision_threshold,
     describe_threshold_in_words,
 )
 from cirm.tasks import Task
 
 Settings = dict[str, Any]
-AnyModel = TypeVar("AnyModel", bound="ModelFacts")
+AnyModel = TypeVar("AnyModel", bound="ModelMetadata")
 
 
 @dataclass(frozen=True)
-class TrainingPlan:
+class ModelTrainingPlan:
     """How a model learns, in plain values. It does not change after the first fit.
 
     Attributes:
@@ -56,7 +56,7 @@ class TrainingPlan:
 
 
 @dataclass(frozen=True)
-class Nonconformity:
+class NonconformitySummary:
     """How far predictions were from the targets of an environment, without its rows.
 
     Attributes:
@@ -76,7 +76,7 @@ class Nonconformity:
 
 
 @dataclass(frozen=True)
-class HistoryEntry:
+class TrainingHistoryEntry:
     """One environment that a model has learned from, and how the training went.
 
     Attributes:
@@ -131,13 +131,13 @@ class HistoryEntry:
     files: dict[str, str] = field(default_factory=dict)
     past: dict[str, float] = field(default_factory=dict)
     confident: tuple[int, ...] = ()
-    nonconformity: Nonconformity | None = None
-    nonconformity_adapted: Nonconformity | None = None
+    nonconformity: NonconformitySummary | None = None
+    nonconformity_adapted: NonconformitySummary | None = None
     rule: str = ""
 
 
 @dataclass(frozen=True)
-class Adaptation:
+class ModelAdaptation:
     """The environment that a model was adapted to, from rows without targets.
 
     Attributes:
@@ -154,7 +154,7 @@ class Adaptation:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ModelFacts:
+class ModelMetadata:
     """A trained model, as far as plain values describe it.
 
     Attributes:
@@ -169,13 +169,13 @@ class ModelFacts:
             last stage, by which `predict` and `evaluate` can choose a threshold.
     """
 
-    plan: TrainingPlan
+    plan: ModelTrainingPlan
     schema: Schema
-    history: tuple[HistoryEntry, ...]
+    history: tuple[TrainingHistoryEntry, ...]
     created: str
-    adaptation: Adaptation | None = None
-    threshold: Threshold | None = None
-    held_out_scores: HeldOutScores | None = None
+    adaptation: ModelAdaptation | None = None
+    threshold: DecisionThreshold | None = None
+    held_out_scores: HeldOutProbabilities | None = None
 
     @property
     def positive(self) -> str:
@@ -207,7 +207,7 @@ class ModelFacts:
         return 1.0
 
 
-def apply_threshold(model: AnyModel, rule: str) -> AnyModel:
+def set_decision_threshold(model: AnyModel, rule: str) -> AnyModel:
     """Return the model with the threshold of a rule; unchanged without a rule."""
     if not rule:
         return model
@@ -222,7 +222,7 @@ def apply_threshold(model: AnyModel, rule: str) -> AnyModel:
     return replace(model, threshold=chosen)
 
 
-def describe_decision_threshold(model: ModelFacts) -> dict[str, Any] | None:
+def describe_decision_threshold(model: ModelMetadata) -> dict[str, Any] | None:
     """Return the threshold in plain values with a sentence; None without one."""
     if model.threshold is None:
         return None
@@ -235,14 +235,14 @@ def format_current_time() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def count_column_features(schema: Schema) -> dict[str, int]:
+def count_features_of_each_column(schema: Schema) -> dict[str, int]:
     """Return the number of features of each column that the inputs hold, in order."""
     encoding = schema.treatment.encoding
     columns = encoding.columns if encoding is not None else ()
     return {c.name: len(c.features) for c in columns if c.features}
 
 
-def describe_adaptation(model: ModelFacts) -> dict[str, Any] | None:
+def describe_adaptation_of_model(model: ModelMetadata) -> dict[str, Any] | None:
     """Return what a model was adapted to and what changed; None if it was not."""
     if model.adaptation is None:
         return None

@@ -31,7 +31,7 @@ from safetensors.torch import save as dump_tensors
 from torch import Tensor, nn
 
 import cirm
-from cirm.data.base import summarise_error
+from cirm.data.base import shorten_error_message
 from cirm.data.open_sources import check_encoder_matches_schema
 from cirm.data.schema import Schema
 from cirm.learners.base import Learner
@@ -44,25 +44,29 @@ from cirm.model.container import (
     MOST_VALUE,
     REMEDY,
     VERSION,
-    check_description_digest,
-    hash_description,
-    parse_file_description,
-    read_and_check_description,
-    read_file_content,
+    check_digest_of_description,
+    compute_short_hash_of_description,
+    parse_description_in_metadata,
+    read_and_check_model_description,
+    read_bytes_of_model_file,
 )
-from cirm.model.model import Model, restore_learner
+from cirm.model.model import Model, restore_learner_from_plan
 from cirm.model.signature import (
     BLANK,
-    add_digest_and_signature,
+    add_digest_and_signature_to_file,
 )
-from cirm.model.state_tensors import flatten_state, get_state_type, unflatten_state
+from cirm.model.state_tensors import (
+    flatten_state_to_tensors_by_path,
+    get_type_of_learner_state,
+    restore_state_from_tensors,
+)
 from cirm.networks import Network
 from cirm.records import write_bytes_atomically
 
 if TYPE_CHECKING:
     from cirm.data.encoders import EncoderLike
     from cirm.learners import LearnerLike
-    from cirm.model.description import Description
+    from cirm.model.description import ModelFileDescription
 
 MOST_EARLIER = 100  # versions; no honest file has more
 MOST_DRAWN = 2**30  # numbers; more would exhaust the memory of a laptop
@@ -103,10 +107,10 @@ def save(model: Model, path: str | Path, key: bytes = b"") -> None:
     """
     path = Path(path)
     write_bytes_atomically(path, encode_model_file(model, key))
-    remove_leftover_files(path)
+    remove_leftover_temporary_files(path)
 
 
-def remove_leftover_files(path: Path) -> None:
+def remove_leftover_temporary_files(path: Path) -> None:
     """Remove temporary files of killed processes; a recent one may be in use."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 16}"):
         with suppress(OSError):
@@ -116,11 +120,11 @@ def remove_leftover_files(path: Path) -> None:
 
 def encode_model_file(model: Model, key: bytes = b"") -> bytes:
     """Return the content of a model file, signed if there is a key."""
-    from cirm.model.description import parse_description
+    from cirm.model.description import parse_model_file_description
 
-    get_state_type(model.learner)  # without it, the file could not be read
+    get_type_of_learner_state(model.learner)  # without it, the file could not be read
     # `load` would refuse such a file, and the last good one would be gone.
-    if _has_state_with_nan(model) or _has_state_with_huge_value(model):
+    if _does_state_contain_nan(model) or _does_state_contain_huge_value(model):
         raise ValueError(
             "The model cannot be saved, because some of its parameters are NaN, "
             "infinite or too large. Check the data of the last training for very large "
@@ -128,8 +132,8 @@ def encode_model_file(model: Model, key: bytes = b"") -> bytes:
         )
     data = _convert_model_to_dict(model)
     try:
-        description = dump_json(data)
-        parse_description(json.loads(description))  # as `load` will
+        description = dump_dataclasses_as_json(data)
+        parse_model_file_description(json.loads(description))  # as `load` will
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"The model cannot be saved: {error}. Settings of a learner must be "
@@ -140,7 +144,7 @@ def encode_model_file(model: Model, key: bytes = b"") -> bytes:
     if key:
         metadata["hmac"] = BLANK
     tensors = {
-        **flatten_state(model.state),
+        **flatten_state_to_tensors_by_path(model.state),
         DIGEST_TENSOR: _compute_description_digest(description),
     }
     for index, version in enumerate(model.earlier):
@@ -151,7 +155,7 @@ def encode_model_file(model: Model, key: bytes = b"") -> bytes:
             "The model cannot be saved, because it has too many columns for a model "
             "file. Leave out some columns with --ignore."
         )
-    return add_digest_and_signature(content, key)
+    return add_digest_and_signature_to_file(content, key)
 
 
 def _compute_description_digest(description: str) -> Tensor:
@@ -212,7 +216,7 @@ def load(
     """
     path = Path(path)
     where = f"model file {str(path)!r}"
-    content = read_file_content(path, where)
+    content = read_bytes_of_model_file(path, where)
     model = decode_model_file(content, where, network, learner, key)
     if encoder is not None:
         check_encoder_matches_schema(model.schema, encoder)
@@ -227,20 +231,20 @@ def decode_model_file(
     key: bytes = b"",
 ) -> Model:
     """Return the model in the content of a file, which messages call `where`."""
-    text, version = read_and_check_description(content, where, key)
+    text, version = read_and_check_model_description(content, where, key)
     try:
         tensors = load_tensors(content)
-        data = parse_file_description(text, version)
+        data = parse_description_in_metadata(text, version)
         binding = tensors.pop(DIGEST_TENSOR, None)
         digest = None if binding is None else binding.numpy().tobytes()
-        check_description_digest(text, digest, version)
-        earlier = _pop_earlier_versions(tensors)
-        model = _build_model(data, tensors, network, learner)
-        _check_model_can_predict(model)
+        check_digest_of_description(text, digest, version)
+        earlier = _pop_earlier_versions_from_tensors(tensors)
+        model = _build_model_from_file_content(data, tensors, network, learner)
+        _check_loaded_model_can_predict(model)
     except Exception as error:  # whatever a file from anywhere may cause
         if isinstance(error, ValueError) and str(error).endswith((".", "?")):
             raise ValueError(f"{where}: {error}") from None  # a sentence of ours
-        reason = f"{type(error).__name__}: {summarise_error(error)}"
+        reason = f"{type(error).__name__}: {shorten_error_message(error)}"
         if learner is not None:
             raise ValueError(
                 f"{where} cannot be loaded with the given learner; another one may "
@@ -251,7 +255,7 @@ def decode_model_file(
     return replace(model, earlier=earlier)
 
 
-def _pop_earlier_versions(tensors: dict[str, Tensor]) -> tuple[bytes, ...]:
+def _pop_earlier_versions_from_tensors(tensors: dict[str, Tensor]) -> tuple[bytes, ...]:
     """Remove the files of earlier versions from tensors, and return them in order."""
     versions: list[bytes] = []
     while (tensor := tensors.pop(f"{EARLIER}{len(versions)}", None)) is not None:
@@ -270,11 +274,13 @@ def _pop_earlier_versions(tensors: dict[str, Tensor]) -> tuple[bytes, ...]:
 
 def compute_version_key(model: Model) -> str:
     """Return the name of a model as a version; files of it have the same."""
-    return hash_description(dump_json(_convert_model_to_dict(model)))
+    return compute_short_hash_of_description(
+        dump_dataclasses_as_json(_convert_model_to_dict(model))
+    )
 
 
 def _convert_model_to_dict(model: Model) -> dict[str, Any]:
-    """Return everything but the tensors, for `dump_json`."""
+    """Return everything but the tensors, for `dump_dataclasses_as_json`."""
     description = {
         "cirm": cirm.__version__,
         "created": model.created,
@@ -289,34 +295,34 @@ def _convert_model_to_dict(model: Model) -> dict[str, Any]:
     return description
 
 
-def dump_json(value: Any) -> str:  # noqa: ANN401  plain values and dataclasses
+def dump_dataclasses_as_json(value: Any) -> str:  # noqa: ANN401  plain values and dataclasses
     """Return JSON of plain values and dataclasses of them.
 
     Unlike `dataclasses.asdict` it copies nothing, which takes seconds for thousands of
     columns.
     """
 
-    def convert(part: Any) -> dict[str, Any]:  # noqa: ANN401
+    def convert_value_for_json(part: Any) -> dict[str, Any]:  # noqa: ANN401
         if is_dataclass(part):
             return vars(part)
         raise TypeError(f"{type(part).__name__} is not a plain value")
 
-    return json.dumps(value, allow_nan=False, default=convert)
+    return json.dumps(value, allow_nan=False, default=convert_value_for_json)
 
 
-def _build_model(
-    data: Description,
+def _build_model_from_file_content(
+    data: ModelFileDescription,
     tensors: dict[str, Tensor],
     network: nn.Module | Network | None,
     choice: LearnerLike | None,
 ) -> Model:
-    learner = restore_learner(data.plan, data.schema.task, network, choice)
-    _check_memory_of_predictions(learner, data.schema)
+    learner = restore_learner_from_plan(data.plan, data.schema.task, network, choice)
+    _check_predictions_fit_in_memory(learner, data.schema)
     return Model(
         plan=data.plan,
         schema=data.schema,
         learner=learner,
-        state=unflatten_state(learner, tensors),
+        state=restore_state_from_tensors(learner, tensors),
         history=data.history,
         created=data.created,
         adaptation=data.adaptation,
@@ -325,7 +331,7 @@ def _build_model(
     )
 
 
-def _check_memory_of_predictions(learner: Learner[Any], schema: Schema) -> None:
+def _check_predictions_fit_in_memory(learner: Learner[Any], schema: Schema) -> None:
     """Raise an error if a prediction would exhaust the memory."""
     copies = getattr(learner, "evaluations", 1) * getattr(learner, "members", 1)
     numbers = copies * learner.network.size + math.prod(schema.treatment.shape)
@@ -336,11 +342,11 @@ def _check_memory_of_predictions(learner: Learner[Any], schema: Schema) -> None:
         )
 
 
-def _has_state_with_nan(model: Model) -> bool:
+def _does_state_contain_nan(model: Model) -> bool:
     return any(tensor.isnan().any() for tensor in list_state_tensors(model.state))
 
 
-def _has_state_with_huge_value(model: Model) -> bool:
+def _does_state_contain_huge_value(model: Model) -> bool:
     """Return whether a finite number is too large; infinite ones may mean unknown."""
     return any(
         bool(((tensor.abs() > MOST_VALUE) & tensor.isfinite()).any())
@@ -349,13 +355,13 @@ def _has_state_with_huge_value(model: Model) -> bool:
     )
 
 
-def _check_model_can_predict(model: Model) -> None:
+def _check_loaded_model_can_predict(model: Model) -> None:
     """Raise an error unless the model has numbers, and can make one prediction."""
-    if _has_state_with_nan(model):
+    if _does_state_contain_nan(model):
         raise ValueError(
             f"the file is damaged: its tensors contain NaN values. {REMEDY}"
         )
-    if _has_state_with_huge_value(model):
+    if _does_state_contain_huge_value(model):
         raise ValueError(
             f"the file is damaged: its tensors contain values beyond {MOST_VALUE:g}. "
             f"{REMEDY}"
@@ -368,7 +374,7 @@ def _check_model_can_predict(model: Model) -> None:
     except (RuntimeError, TypeError, IndexError, ValueError) as error:
         raise ValueError(
             "the file is damaged: its tensors do not match its description of "
-            f"the model ({summarise_error(error)}). {REMEDY}"
+            f"the model ({shorten_error_message(error)}). {REMEDY}"
         ) from None
     if prediction.shape != (1, 1, max(1, len(model.task.classes))):
         shape = list(prediction.shape)

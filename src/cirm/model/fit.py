@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from cirm.data.open_sources import open_sources_for_first_fit, open_sources_for_model
 from cirm.data.periods import (
-    add_periods_to_schema,
-    divide_later_sources_into_periods,
-    divide_sources_into_periods,
+    add_time_periods_to_schema,
+    divide_new_sources_into_time_periods,
+    divide_sources_into_time_periods,
 )
 from cirm.data.rows import (
     EncodedRows,
-    check_inputs_vary,
+    check_inputs_are_not_constant,
     read_rows,
-    release_free_memory,
-    split_off_held_out_rows,
+    release_free_memory_to_system,
+    split_held_out_rows,
 )
 from cirm.data.schema import SCHEMA_ROWS, TaskName
 from cirm.data.schema_inference import ReadOptions, infer_schema
@@ -27,33 +27,33 @@ from cirm.early_stopping import EarlyStoppingDescent
 from cirm.environments import Stage, Stream
 from cirm.learners import DEFAULT_LEARNER
 from cirm.learners.base import Learner
-from cirm.model.adapt import undo_adaptation
+from cirm.model.adapt import undo_adaptation_of_model
 from cirm.model.conformal import count_rows_by_confidence, measure_nonconformity
-from cirm.model.data_notes import list_data_notes
+from cirm.model.data_notes import list_notes_on_training_data
 from cirm.model.equations import explain_unsolvable_equations
 from cirm.model.estimates import collect_score_statistics
 from cirm.model.evaluate import (
-    diagnose_stage_environments,
-    score_past_environments,
+    compute_diagnostics_by_environment,
+    score_model_on_past_environments,
     warn_of_constant_values,
 )
 from cirm.model.explain import IMPORTANCE_ROWS, compute_column_importance
-from cirm.model.facts import HistoryEntry, format_current_time
+from cirm.model.facts import TrainingHistoryEntry, format_current_time
 from cirm.model.file import MOST_EARLIER
 from cirm.model.metrics import compute_metrics
 from cirm.model.model import (
     Model,
     NetworkLike,
-    build_learner,
     build_learner_column_settings,
+    build_learner_for_inputs,
 )
 from cirm.model.rare_classes import (
     ClassWeight,
     check_threshold_rule,
     choose_class_weights,
+    choose_held_out_threshold,
     choose_positive_class,
-    get_threshold_rule,
-    update_threshold,
+    get_threshold_rule_of_model,
     warn_of_constant_predictions,
     weight_examples_of_stage,
 )
@@ -61,12 +61,12 @@ from cirm.model.stage_scores import (
     measure_nonconformity_after_adapting,
     predict_rows_to_score,
 )
-from cirm.model.verdict import warn_of_drop_on_arrival
-from cirm.model.versions import keep_version
+from cirm.model.verdict import warn_of_score_drop
+from cirm.model.versions import keep_earlier_version_in_model
 from cirm.model.warnings import (
-    check_inputs_of_environment,
-    check_rows_are_new,
+    check_rows_were_not_seen_in_training,
     find_leaking_columns,
+    list_warnings_of_environment_inputs,
     warn_of_single_class,
 )
 from cirm.randomness import Randomness
@@ -211,7 +211,7 @@ def fit(
         )
     shape = (channels, side or 0, side or 0)
     sources, text_encoder = open_sources_for_first_fit(data, shape, encoder)
-    sources = divide_sources_into_periods(sources, environment, time, every)
+    sources = divide_sources_into_time_periods(sources, environment, time, every)
     options = ReadOptions(
         target,
         environment,
@@ -226,19 +226,19 @@ def fit(
         encoder=text_encoder,
     )
     draft = infer_schema(sources, options, progress)
-    schema = add_periods_to_schema(draft.schema, sources)
+    schema = add_time_periods_to_schema(draft.schema, sources)
     values = {
         **(settings or {}),
         **build_learner_column_settings(learner, schema, unstable, stable),
     }
-    built, plan = build_learner(
+    built, plan = build_learner_for_inputs(
         learner, schema.task, schema.treatment.shape, values, preset, network
     )
-    notes = (*list_data_notes(draft), *find_leaking_columns(draft))
+    notes = (*list_notes_on_training_data(draft), *find_leaking_columns(draft))
     count = draft.count
     del draft  # with its rows
     rows = read_rows(sources, schema, progress, count=count)
-    check_inputs_vary(rows, sources[0].where)
+    check_inputs_are_not_constant(rows, sources[0].where)
     plan = replace(
         plan,
         seed=seed,
@@ -256,7 +256,7 @@ def fit(
         created=format_current_time(),
     ).to(device)
     check_threshold_rule(model, threshold)
-    return _train_stages(model, rows, order, notes, progress, threshold)
+    return _train_on_stages(model, rows, order, notes, progress, threshold)
 
 
 def update(
@@ -330,7 +330,7 @@ def update(
             f"keep=). Give a number from 0 to {MOST_EARLIER}."
         )
     before = model
-    sources = divide_later_sources_into_periods(
+    sources = divide_new_sources_into_time_periods(
         open_sources_for_model(data, model.schema),
         model.schema,
         environment,
@@ -353,21 +353,21 @@ def update(
             "from the model before it was adapted, and the scores before learning are "
             "those of that model."
         )
-        model = undo_adaptation(model)
+        model = undo_adaptation_of_model(model)
     for name, indices in rows.rows.items():
         indices = indices[:SCHEMA_ROWS]
         inputs = rows.store.take(indices)
         missing = rows.find_missing(indices, model.schema)
-        notes += check_inputs_of_environment(
+        notes += list_warnings_of_environment_inputs(
             model.schema, name, inputs.numpy(), missing, accept_units
         )
     if not again:
-        check_rows_are_new(model, rows)
-    after = _train_stages(model, rows, order, tuple(notes), progress, threshold)
-    return keep_version(before, after, keep)
+        check_rows_were_not_seen_in_training(model, rows)
+    after = _train_on_stages(model, rows, order, tuple(notes), progress, threshold)
+    return keep_earlier_version_in_model(before, after, keep)
 
 
-def _train_stages(
+def _train_on_stages(
     model: Model,
     rows: EncodedRows,
     order: str,
@@ -377,7 +377,7 @@ def _train_stages(
 ) -> Model:
     """Return the model after training on the stages that an order arranges."""
     if rows.store.is_lazy:
-        release_free_memory()
+        release_free_memory_to_system()
     first_rows = [
         rows.build_environment(name, indices[:1], model.schema)
         for name, indices in rows.rows.items()
@@ -386,12 +386,12 @@ def _train_stages(
     for stage in Stream.from_order(first_rows, order):
         own = {e.name: files[e.name] for e in stage}
         notes = (*rows.notes, *notes)
-        model = _train_stage(model, rows, own, notes, progress, threshold)
+        model = _train_on_stage(model, rows, own, notes, progress, threshold)
         notes = ()
     return model
 
 
-def _train_stage(
+def _train_on_stage(
     model: Model,
     rows: EncodedRows,
     files: Mapping[str, dict[str, str]],
@@ -404,7 +404,7 @@ def _train_stage(
     source = Randomness((model.plan.seed,)).at("stage", model.stages)
     fraction = model.plan.held_out
     splits = {
-        n: split_off_held_out_rows(rows.rows[n], fraction, source.at(n)) for n in names
+        n: split_held_out_rows(rows.rows[n], fraction, source.at(n)) for n in names
     }
     stage, held_out = (
         tuple(rows.build_environment(n, splits[n][part], model.schema) for n in names)
@@ -418,7 +418,7 @@ def _train_stage(
         for n, scored in before.items()
     }
     fallen = {
-        n: warn_of_drop_on_arrival(model, n, scored.predictions.mean, scored.targets)
+        n: warn_of_score_drop(model, n, scored.predictions.mean, scored.targets)
         for n, scored in before.items()
     }
     learner = model.learner
@@ -429,14 +429,14 @@ def _train_stage(
         for n in before
     }
     start = time.perf_counter()
-    state, epochs = _observe_stage(learner, model.state, stage, source, progress)
+    state, epochs = _train_learner(learner, model.state, stage, source, progress)
     seconds = round(time.perf_counter() - start, 3)
     after = replace(model, state=state)
     progress("evaluating", 1)
     scored = {n: predict_rows_to_score(after, rows, splits[n][1]) for n in names}
     held = [n for n in names if len(splits[n][0]) < len(rows.rows[n])]
-    after, kept = update_threshold(after, [scored[n] for n in held], threshold)
-    diagnostics = diagnose_stage_environments(after, stage, held_out, source)
+    after, kept = choose_held_out_threshold(after, [scored[n] for n in held], threshold)
+    diagnostics = compute_diagnostics_by_environment(after, stage, held_out, source)
     constant = {
         n: warn_of_constant_predictions(after, rows, rows.rows[n], scored[n])
         for n in names
@@ -444,9 +444,9 @@ def _train_stage(
     for name in names:
         if constant[name]:  # held-out rows alone may lack a rare class
             diagnostics[name]["constant"] = 1.0
-    past = score_past_environments(model, after) if model.history else {}
+    past = score_model_on_past_environments(model, after) if model.history else {}
     entries = [
-        HistoryEntry(
+        TrainingHistoryEntry(
             name=name,
             stage=model.stages,
             rows=len(rows.rows[name]),
@@ -459,7 +459,7 @@ def _train_stage(
                 compute_metrics(model, *before[name]) if name in before else {}
             ),
             arrival=arrivals.get(name, {}),
-            rule=get_threshold_rule(model if model.history else after),
+            rule=get_threshold_rule_of_model(model if model.history else after),
             metrics_after=compute_metrics(after, *scored[name]),
             importance=compute_column_importance(
                 after, rows.store.take(rows.rows[name][:IMPORTANCE_ROWS])
@@ -490,7 +490,7 @@ def _train_stage(
     return replace(after, history=(*model.history, *entries))
 
 
-def _observe_stage(
+def _train_learner(
     learner: Learner[Any],
     state: Any,  # noqa: ANN401  whatever the learner remembers
     stage: Stage,
@@ -501,7 +501,7 @@ def _observe_stage(
     names = ", ".join(environment.name for environment in stage)
     done = 0
 
-    def watch(step: int, steps: int, numbers: Terms) -> None:
+    def report_training_step(step: int, steps: int, numbers: Terms) -> None:
         nonlocal done
         done = step
         progress(f"training on {names}", step / steps)
@@ -509,7 +509,7 @@ def _observe_stage(
     progress(f"training on {names}", 0.0)
     try:
         with explain_unsolvable_equations(f"place {names}"):
-            state = learner.observe(state, stage, source, watch)
+            state = learner.observe(state, stage, source, report_training_step)
     except DivergenceError as error:
         raise DivergenceError(
             f"place {names}: {error.args[0]}. Use a smaller learning rate, such as "

@@ -13,12 +13,12 @@ from cirm.evaluation.metrics import (
     compute_balanced_accuracy,
 )
 from cirm.model.model import Model
-from cirm.model.threshold import decide_classes
+from cirm.model.threshold import choose_classes_by_threshold
 
 CONFIDENCE_BINS = 10  # of confidence, the usual number for the calibration error
 
 
-class Predictions(NamedTuple):
+class PredictionsWithDeviation(NamedTuple):
     """Predictions for n rows, with their standard deviation over the networks.
 
     `mean` holds class probabilities [n, classes] or standardised values [n, 1]. `std`
@@ -32,7 +32,7 @@ class Predictions(NamedTuple):
 
 def compute_metrics(
     model: Model,
-    predictions: Predictions,
+    predictions: PredictionsWithDeviation,
     targets: Tensor,
     weights: Tensor | None = None,
 ) -> dict[str, float]:
@@ -45,7 +45,7 @@ def compute_metrics(
     absolute error; and r2, the fraction of the variance that is explained.
     """
     if model.task.classes:
-        return _score_probabilities(model, predictions.mean, targets, weights)
+        return _compute_probability_metrics(model, predictions.mean, targets, weights)
     scale = model.schema.target.scale
     residuals = (predictions.mean[:, 0] - targets).double()
     deviations = targets - compute_weighted_mean(targets.double(), weights)
@@ -60,11 +60,11 @@ def compute_metrics(
     return metrics
 
 
-def _score_probabilities(
+def _compute_probability_metrics(
     model: Model, mean: Tensor, targets: Tensor, weights: Tensor | None
 ) -> dict[str, float]:
     classes = model.task.classes
-    decided = decide_classes(mean, classes, model.threshold)
+    decided = choose_classes_by_threshold(mean, classes, model.threshold)
     chosen = mean.double().gather(1, targets[:, None])[:, 0]
     metrics = {
         "accuracy": 100 * compute_weighted_mean((decided == targets).double(), weights),

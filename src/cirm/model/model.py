@@ -28,12 +28,12 @@ from cirm.learners import (
 )
 from cirm.learners.base import Learner
 from cirm.likelihoods import choose_likelihood
-from cirm.memory import move_to_device
+from cirm.memory import move_tensors_to_device
 from cirm.model.facts import (
-    ModelFacts,
+    ModelMetadata,
+    ModelTrainingPlan,
     Settings,
-    TrainingPlan,
-    count_column_features,
+    count_features_of_each_column,
 )
 from cirm.model.outputs import ArrayPredictions
 from cirm.networks import ModuleNetwork, Network, restore_network
@@ -53,7 +53,7 @@ REMOVED_LEARNERS = {"cirm": "0.1"}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Model(ModelFacts):
+class Model(ModelMetadata):
     """A trained model: the result of `fit`, `update`, `adapt` and `load`.
 
     Attributes:
@@ -87,7 +87,7 @@ class Model(ModelFacts):
 
     def explain(self) -> dict[str, Any]:
         """Return what the learner reports about its decisions; {} if nothing."""
-        widths = count_column_features(self.schema)
+        widths = count_features_of_each_column(self.schema)
         from cirm.model.equations import explain_unsolvable_equations
 
         with explain_unsolvable_equations("explaining the model"):
@@ -99,9 +99,9 @@ class Model(ModelFacts):
         Args:
             inputs: Encoded rows.
         """
-        from cirm.model.compute import predict_as_arrays
+        from cirm.model.compute import predict_inputs_as_arrays
 
-        return predict_as_arrays(self, inputs)
+        return predict_inputs_as_arrays(self, inputs)
 
     def get_residual_ratio_after_adapting(self) -> float:
         """Return by what factor an adaptation has made residuals smaller."""
@@ -117,7 +117,7 @@ class Model(ModelFacts):
         return replace(
             self,
             learner=replace(self.learner, descent=descent),
-            state=move_to_device(self.state, device),
+            state=move_tensors_to_device(self.state, device),
         )
 
 
@@ -130,7 +130,7 @@ def build_learner_column_settings(
     and `unstable` and `stable`, columns by their index among these.
     """
     names = [name for name, _, _ in list_learner_settings(learner)]
-    widths = count_column_features(schema)
+    widths = count_features_of_each_column(schema)
     settings: Settings = {}
     if "widths" in names:
         settings["widths"] = tuple(widths.values())
@@ -178,18 +178,18 @@ def _check_column_is_an_input(
     )
 
 
-def build_learner(
+def build_learner_for_inputs(
     choice: LearnerLike,
     task: Task,
     shape: tuple[int, ...],
     settings: Mapping[str, Any],
     preset: str,
     network: NetworkLike | None,
-) -> tuple[Learner[Any], TrainingPlan]:
+) -> tuple[Learner[Any], ModelTrainingPlan]:
     """Return a new learner for a task and inputs of a shape, and the plan for it."""
     if isinstance(network, str):
         settings, network = {**settings, "network": network}, None
-    example: Any = _ShapeAndTask(shape, task)
+    example: Any = _InputShapeAndTask(shape, task)
     if network is not None:
         if given := [name for name in NETWORK if name in settings]:
             raise ValueError(
@@ -199,11 +199,11 @@ def build_learner(
         if not isinstance(network, Network):
             network = ModuleNetwork(network)
     learner = create(choice, example, settings, preset, network)
-    _check_network_outputs(learner.network, task)
-    _check_network_inputs(learner.network, shape)
+    _check_number_of_network_outputs(learner.network, task)
+    _check_network_accepts_inputs(learner.network, shape)
     is_instance = isinstance(choice, Learner)
     fixed = preset or is_instance or set(learner.epoch_settings) & set(settings)
-    return learner, TrainingPlan(
+    return learner, ModelTrainingPlan(
         learner=get_learner_key(choice),
         settings=get_learner_key_and_settings(learner)[1],
         network=learner.network.describe(),
@@ -211,8 +211,8 @@ def build_learner(
     )
 
 
-def restore_learner(
-    plan: TrainingPlan,
+def restore_learner_from_plan(
+    plan: ModelTrainingPlan,
     task: Task,
     module: nn.Module | Network | None,
     choice: LearnerLike | None = None,
@@ -255,7 +255,7 @@ def restore_learner(
     )
 
 
-def _check_network_outputs(network: Network, task: Task) -> None:
+def _check_number_of_network_outputs(network: Network, task: Task) -> None:
     wanted = {1} if len(task.classes) < 3 else set()
     wanted |= {len(task.classes)} - {0}
     if network.outputs not in wanted:
@@ -265,7 +265,7 @@ def _check_network_outputs(network: Network, task: Task) -> None:
         )
 
 
-def _check_network_inputs(network: Network, shape: tuple[int, ...]) -> None:
+def _check_network_accepts_inputs(network: Network, shape: tuple[int, ...]) -> None:
     """Raise an error if the layers do not fit inputs of this shape, or one another."""
     try:
         with torch.no_grad():
@@ -279,7 +279,7 @@ def _check_network_inputs(network: Network, shape: tuple[int, ...]) -> None:
 
 
 @dataclass(frozen=True)
-class _ShapeAndTask:
+class _InputShapeAndTask:
     """What `create` needs of an environment: the shape of its inputs and the task."""
 
     features: tuple[int, ...]

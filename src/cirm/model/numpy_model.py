@@ -17,29 +17,33 @@ from cirm.model.container import (
     DIGEST_TENSOR,
     EARLIER,
     MOST_VALUE,
-    check_description_digest,
-    parse_file_description,
-    read_and_check_description,
-    read_file_content,
+    check_digest_of_description,
+    parse_description_in_metadata,
+    read_and_check_model_description,
+    read_bytes_of_model_file,
 )
-from cirm.model.facts import ModelFacts
-from cirm.model.numpy_predict import Predictor, build_numpy_predictor, predict_by_numpy
+from cirm.model.facts import ModelMetadata
+from cirm.model.numpy_predict import (
+    NumpyPredictor,
+    build_numpy_predictor,
+    predict_inputs_by_numpy,
+)
 from cirm.model.outputs import ArrayPredictions
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class NumpyModel(ModelFacts):
+class NumpyModel(ModelMetadata):
     """A model as its file describes it, which can predict and nothing else.
 
     Attributes:
         predictor: What computes outputs.
     """
 
-    predictor: Predictor
+    predictor: NumpyPredictor
 
     def predict_from_inputs(self, inputs: NDArray[np.float32]) -> ArrayPredictions:
         """Return predictions for inputs [n, *shape]."""
-        return predict_by_numpy(self.predictor, inputs, len(self.task.classes))
+        return predict_inputs_by_numpy(self.predictor, inputs, len(self.task.classes))
 
 
 def load_numpy_model(path: str | Path, key: bytes = b"") -> NumpyModel | None:
@@ -58,25 +62,25 @@ def load_numpy_model(path: str | Path, key: bytes = b"") -> NumpyModel | None:
     """
     path = Path(path)
     where = f"model file {str(path)!r}"
-    content = read_file_content(path, where)
-    text, version = read_and_check_description(content, where, key)
+    content = read_bytes_of_model_file(path, where)
+    text, version = read_and_check_model_description(content, where, key)
     try:
         model = _build_numpy_model(content, text, version)
     except (ValueError, KeyError, IndexError, TypeError, AttributeError):
         return None  # `load` says what is wrong
-    return model if model is not None and _can_model_predict(model) else None
+    return model if model is not None and _can_numpy_model_predict(model) else None
 
 
 def _build_numpy_model(content: bytes, text: str, version: int) -> NumpyModel | None:
     from safetensors.numpy import load as load_arrays
 
-    data = parse_file_description(text, version)
+    data = parse_description_in_metadata(text, version)
     if data.adaptation is not None or data.plan.class_weight:
         return None  # explaining the one, and weighing classes, is the learner's
     arrays = load_arrays(content)
     binding = arrays.pop(DIGEST_TENSOR, None)
     digest = None if binding is None else binding.tobytes()
-    check_description_digest(text, digest, version)
+    check_digest_of_description(text, digest, version)
     if any(not name.startswith(("state.", EARLIER)) for name in arrays):
         return None
     state = {
@@ -85,19 +89,19 @@ def _build_numpy_model(content: bytes, text: str, version: int) -> NumpyModel | 
         if name.startswith("state.")
     }
     floats = [array for array in state.values() if array.dtype.kind == "f"]
-    if any(_has_unusable_value(array) for array in floats):
+    if any(_do_tensors_contain_unusable_value(array) for array in floats):
         return None
     predictor = build_numpy_predictor(data.plan, state)
     facts = {name: value for name, value in vars(data).items() if name != "cirm"}
     return NumpyModel(predictor=predictor, **facts) if predictor else None
 
 
-def _has_unusable_value(array: NDArray[np.float64]) -> bool:
+def _do_tensors_contain_unusable_value(array: NDArray[np.float64]) -> bool:
     """Return whether a number is NaN, or finite and too large."""
     return bool((~(np.abs(array) <= MOST_VALUE) & ~np.isinf(array)).any())
 
 
-def _can_model_predict(model: NumpyModel) -> bool:
+def _can_numpy_model_predict(model: NumpyModel) -> bool:
     """Return whether the model makes a finite prediction of the right shape."""
     inputs = np.zeros((1, *model.schema.treatment.shape), np.float32)
     try:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cirm.learners import NETWORK_LEARNERS
-from cirm.model.facts import TrainingPlan
+from cirm.model.facts import ModelTrainingPlan
 from cirm.model.outputs import Array, ArrayPredictions, compute_prediction_mean_and_std
 
 ROWS_AT_ONCE = 2048  # rows predicted at once, so that the layers stay in the cache
@@ -26,7 +26,7 @@ BASIS = ("centre", "scale", "limit", "knots", "slopes", "pairs", "factors")
 """The parts of the basis of `steady`; a state with others is left to torch."""
 
 
-class Predictor(Protocol):
+class NumpyPredictor(Protocol):
     """Computes outputs from rows."""
 
     def compute_outputs(self, rows: NDArray[np.float32]) -> Array:
@@ -61,7 +61,7 @@ class NetworkPredictor(NamedTuple):
         return sums[None]
 
 
-class AveragePredictor(NamedTuple):
+class AverageOfNetworksPredictor(NamedTuple):
     """The weighted mean of the outputs of several networks."""
 
     networks: list[NetworkPredictor]
@@ -74,7 +74,7 @@ class AveragePredictor(NamedTuple):
         return np.add.reduce(parts)
 
 
-class ColumnsPredictor(NamedTuple):
+class SteadyTablePredictor(NamedTuple):
     """The generalised linear model of `steady` for the columns of a table.
 
     The basis functions are those of `cirm.learners.steady.columns_basis`, without the
@@ -121,27 +121,29 @@ class ColumnsPredictor(NamedTuple):
 
 
 def build_numpy_predictor(
-    plan: TrainingPlan, state: Mapping[str, Array]
-) -> Predictor | None:
+    plan: ModelTrainingPlan, state: Mapping[str, Array]
+) -> NumpyPredictor | None:
     """Return what predicts by the state of a plan; None if that takes torch."""
     if plan.network["kind"] == "mlp" and plan.learner in NETWORK_LEARNERS:
         return _build_network_predictor(plan, state["params"])
     if plan.network["kind"] == "mlp" and plan.learner == "irmg":
-        return _build_average_predictor(plan, state)
+        return _build_predictor_of_network_average(plan, state)
     basis = {name.removeprefix("basis.") for name in state if name.startswith("basis.")}
     if plan.learner != "steady" or basis != set(BASIS):
         return None
-    return _build_columns_predictor(state)
+    return _build_steady_table_predictor(state)
 
 
-def _build_network_predictor(plan: TrainingPlan, params: Array) -> NetworkPredictor:
-    layers = _split_layers(params, plan.network["sizes"])
+def _build_network_predictor(
+    plan: ModelTrainingPlan, params: Array
+) -> NetworkPredictor:
+    layers = _split_parameters_into_layers(params, plan.network["sizes"])
     return NetworkPredictor(layers, plan.network["activation"])
 
 
-def _build_average_predictor(
-    plan: TrainingPlan, state: Mapping[str, Array]
-) -> AveragePredictor | None:
+def _build_predictor_of_network_average(
+    plan: ModelTrainingPlan, state: Mapping[str, Array]
+) -> AverageOfNetworksPredictor | None:
     """Return the players' average, in which those of the past count as one."""
     if state["representation"].size:
         return None
@@ -149,10 +151,12 @@ def _build_average_predictor(
     share = 1 / (len(players) + bool(len(past)))
     weights = [share] * len(players) + [share / max(len(past), 1)] * len(past)
     networks = [_build_network_predictor(plan, own) for own in (*players, *past)]
-    return AveragePredictor(networks, weights)
+    return AverageOfNetworksPredictor(networks, weights)
 
 
-def _split_layers(params: Array, sizes: list[int]) -> list[tuple[Array, Array]]:
+def _split_parameters_into_layers(
+    params: Array, sizes: list[int]
+) -> list[tuple[Array, Array]]:
     """Return weights [in, out] and biases [out] in flat parameters [p]."""
     ends = np.cumsum([n for a, b in pairwise(sizes) for n in (a * b, b)])
     if params.shape != (ends[-1],) or params.dtype != np.float32:
@@ -162,7 +166,7 @@ def _split_layers(params: Array, sizes: list[int]) -> list[tuple[Array, Array]]:
     return list(zip(weights, parts[1::2], strict=True))
 
 
-def _build_columns_predictor(state: Mapping[str, Array]) -> ColumnsPredictor:
+def _build_steady_table_predictor(state: Mapping[str, Array]) -> SteadyTablePredictor:
     """Return the predictor of the columns engine, adapted if the state is."""
     centre, scale, limit, knots, slopes, pairs, factors = (
         state[f"basis.{name}"] for name in BASIS
@@ -184,7 +188,7 @@ def _build_columns_predictor(state: Mapping[str, Array]) -> ColumnsPredictor:
     parts = [own, bends[:, :, bent].reshape(len(own), hinges * len(bent))]
     parts.append((products * factors)[:, used])
     single = np.float32  # the precision of the inputs
-    return ColumnsPredictor(
+    return SteadyTablePredictor(
         scale[:, None].astype(single),
         (-centre * scale)[:, None].astype(single),
         limit[:, None].astype(single),
@@ -197,8 +201,8 @@ def _build_columns_predictor(state: Mapping[str, Array]) -> ColumnsPredictor:
     )
 
 
-def predict_by_numpy(
-    predictor: Predictor,
+def predict_inputs_by_numpy(
+    predictor: NumpyPredictor,
     inputs: NDArray[np.float32],
     classes: int,
     shifts: Array | None = None,
@@ -214,16 +218,16 @@ def predict_by_numpy(
     rows = inputs.reshape(len(inputs), -1)
     starts = range(0, len(rows), ROWS_AT_ONCE)
 
-    def predict_part(start: int) -> ArrayPredictions:
+    def predict_chunk_of_inputs(start: int) -> ArrayPredictions:
         outputs = predictor.compute_outputs(rows[start : start + ROWS_AT_ONCE])
         return compute_prediction_mean_and_std(outputs, classes, shifts)
 
     threads = min(count_available_threads(), len(starts))
     if threads < 2:
-        pieces = [predict_part(start) for start in starts]
+        pieces = [predict_chunk_of_inputs(start) for start in starts]
     else:
         with limit_blas_threads(), ThreadPoolExecutor(threads) as pool:
-            pieces = list(pool.map(predict_part, starts))
+            pieces = list(pool.map(predict_chunk_of_inputs, starts))
     return ArrayPredictions(*map(np.concatenate, zip(*pieces, strict=True)))
 
 

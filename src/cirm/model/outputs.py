@@ -34,7 +34,7 @@ def compute_prediction_mean_and_std(
     """
     if not classes:
         return ArrayPredictions(
-            *(part.T for part in _compute_mean_and_std(outputs[..., 0][None]))
+            *(part.T for part in _compute_weighted_mean_and_std(outputs[..., 0][None]))
         )
     if classes > 2:
         logits = np.moveaxis(outputs, -1, 0)  # rows last: sums over classes are fast
@@ -42,7 +42,7 @@ def compute_prediction_mean_and_std(
             logits = logits + shifts[:, None, None].astype(outputs.dtype)
         values = np.exp(logits - logits.max(0))
         values /= values.sum(0)
-        mean, std = _compute_mean_and_std(values)
+        mean, std = _compute_weighted_mean_and_std(values)
         return ArrayPredictions(mean.T, std.T)
     odds = (
         outputs[..., 0] if outputs.shape[-1] == 1 else outputs[..., 1] - outputs[..., 0]
@@ -53,12 +53,12 @@ def compute_prediction_mean_and_std(
         odds = np.where(np.isfinite(odds), odds, np.nan)
     exponentials = np.exp(-odds.clip(-80, 80))  # beyond, single precision overflows
     second = 1 / (1 + exponentials)
-    mean, std = _compute_mean_and_std(second[None])
+    mean, std = _compute_weighted_mean_and_std(second[None])
     first = (exponentials * second).mean(0)
     return ArrayPredictions(np.stack([first, mean[0]], 1), std.repeat(2, 0).T)
 
 
-def _compute_mean_and_std(values: Array) -> tuple[Array, Array]:
+def _compute_weighted_mean_and_std(values: Array) -> tuple[Array, Array]:
     """Return the mean and standard deviation [k, n] of values [k, samples, n]."""
     if values.shape[1] == 1:
         return values[:, 0], np.zeros_like(values[:, 0])

@@ -9,24 +9,24 @@ import numpy as np
 import pandas as pd
 
 from cirm.data.encoded_chunks import (
-    encode_source_chunks,
-    find_missing_numbers,
-    prefetch_items,
+    encode_rows_of_source,
+    find_missing_numeric_cells,
+    prefetch_items_in_thread,
 )
 from cirm.data.open_sources import open_sources_for_model
 from cirm.data.sources import (
     Data,
+    DataSource,
     Progress,
-    Source,
     ignore_progress_message,
-    report_rows,
+    report_progress_of_reading_rows,
 )
 from cirm.data.values import Flags
-from cirm.model.abstention import Abstention, choose_abstention_threshold
-from cirm.model.conformal import Calibration, calibrate_model
-from cirm.model.facts import ModelFacts, apply_threshold
+from cirm.model.abstention import AbstentionThreshold, choose_abstention_threshold
+from cirm.model.conformal import ConformalThresholds, compute_conformal_thresholds
+from cirm.model.facts import ModelMetadata, set_decision_threshold
 from cirm.model.outputs import ArrayPredictions
-from cirm.model.threshold import decide_classes
+from cirm.model.threshold import choose_classes_by_threshold
 from cirm.model.warnings import list_input_warnings
 
 if TYPE_CHECKING:
@@ -96,11 +96,11 @@ def predict(
         >>> len(predictions)
         3
     """
-    model = apply_threshold(model, threshold)
+    model = set_decision_threshold(model, threshold)
     frames = [
         frame
         for source in open_sources_for_model(data, model.schema)
-        for frame in predict_chunks(
+        for frame in predict_source_in_chunks(
             model,
             source,
             keep,
@@ -115,9 +115,9 @@ def predict(
     return pd.concat(frames, ignore_index=True)
 
 
-def predict_chunks(
-    model: ModelFacts,
-    source: Source,
+def predict_source_in_chunks(
+    model: ModelMetadata,
+    source: DataSource,
     keep: Sequence[str] = (),
     probabilities: bool = False,
     fill_missing: bool = False,
@@ -130,20 +130,20 @@ def predict_chunks(
 ) -> Iterator[pd.DataFrame]:
     """Yield predictions for a source, chunk by chunk; warnings go to `notes`."""
     done = 0
-    report_rows(progress, "predicting", [source], done)
+    report_progress_of_reading_rows(progress, "predicting", [source], done)
     is_calibrated = sets or not model.task.classes
-    calibration = calibrate_model(model, level) if is_calibrated else None
+    calibration = compute_conformal_thresholds(model, level) if is_calibrated else None
     abstention = (
         None if abstain is None else choose_abstention_threshold(model, abstain)
     )
-    chunks = encode_source_chunks(source, model.schema, fill_missing, needed=keep)
-    for frame, inputs, _, changes in prefetch_items(chunks):
+    chunks = encode_rows_of_source(source, model.schema, fill_missing, needed=keep)
+    for frame, inputs, _, changes in prefetch_items_in_thread(chunks):
         if not done and notes is not None:
             notes += changes
             notes += list_input_warnings(
-                model.schema, inputs, find_missing_numbers(frame, model.schema)
+                model.schema, inputs, find_missing_numeric_cells(frame, model.schema)
             )
-        names = _select_kept_columns(model, frame, keep)
+        names = _select_columns_to_copy(model, frame, keep)
         predictions = model.predict_from_inputs(inputs)
         if bad := int((~np.isfinite(predictions.mean).all(1)).sum()):
             raise ValueError(
@@ -163,11 +163,11 @@ def predict_chunks(
         kept = frame[names].reset_index(drop=True)
         yield pd.concat([kept, pd.DataFrame(columns)], axis=1)
         done += len(frame)
-        report_rows(progress, "predicting", [source], done)
+        report_progress_of_reading_rows(progress, "predicting", [source], done)
 
 
-def _select_kept_columns(
-    model: ModelFacts, frame: pd.DataFrame, keep: Sequence[str]
+def _select_columns_to_copy(
+    model: ModelMetadata, frame: pd.DataFrame, keep: Sequence[str]
 ) -> list[str]:
     """Return the columns of a table that predictions repeat."""
     encoding = model.schema.treatment.encoding
@@ -180,11 +180,11 @@ def _select_kept_columns(
 
 
 def _build_prediction_columns(
-    model: ModelFacts,
+    model: ModelMetadata,
     predictions: ArrayPredictions,
     probabilities: bool,
-    calibration: Calibration | None,
-    abstention: Abstention | None,
+    calibration: ConformalThresholds | None,
+    abstention: AbstentionThreshold | None,
 ) -> dict[str, Any]:
     mean, std = (part.astype(np.float64) for part in predictions)
     empty = np.full(len(mean), np.nan)
@@ -198,7 +198,7 @@ def _build_prediction_columns(
         half = half if np.isfinite(half) else np.nan
         ends = {"low": values - half, "high": values + half}
         return {"prediction": values, **ends, "uncertainty": spread}
-    index = decide_classes(mean, model.task.classes, model.threshold)
+    index = choose_classes_by_threshold(mean, model.task.classes, model.threshold)
     rows = np.arange(len(mean))
     probability, spread = mean[rows, index], std[rows, index].round(6)
     places = index
@@ -212,7 +212,7 @@ def _build_prediction_columns(
         "uncertainty": spread if std.any() else empty,
     }
     if calibration is not None:
-        columns["set"] = _join_class_names(
+        columns["set"] = _join_names_of_predicted_classes(
             calibration.choose_prediction_sets(mean, index), model.task.classes
         )
     if probabilities:
@@ -221,7 +221,9 @@ def _build_prediction_columns(
     return columns
 
 
-def _join_class_names(chosen: Flags, classes: Sequence[str]) -> np.ndarray:
+def _join_names_of_predicted_classes(
+    chosen: Flags, classes: Sequence[str]
+) -> np.ndarray:
     """Return the names of the chosen classes [n, classes] of each row, such as a|b."""
     different, codes = np.unique(chosen, axis=0, return_inverse=True)
     names = [

@@ -15,14 +15,14 @@ from torch import Tensor
 
 from cirm.data.rows import EncodedRows
 from cirm.environments import Environment, Stage
-from cirm.model.compute import predict_rows
-from cirm.model.facts import apply_threshold
-from cirm.model.metrics import Predictions
+from cirm.model.compute import predict_rows_by_index
+from cirm.model.facts import set_decision_threshold
+from cirm.model.metrics import PredictionsWithDeviation
 from cirm.model.model import Model
 from cirm.model.threshold import (
-    HeldOutScores,
+    HeldOutProbabilities,
     parse_threshold_rule,
-    summarise_held_out_scores,
+    summarise_held_out_probabilities,
 )
 from cirm.model.verdict import describe_constant_predictions
 
@@ -32,10 +32,10 @@ ClassWeight = str | Mapping[str, float] | None
 """Weights by class, or "balanced"."""
 
 
-class ScoredRows(NamedTuple):
+class PredictionsWithTargetsAndWeights(NamedTuple):
     """Predictions for rows, their targets [n] and, if they have any, weights [n]."""
 
-    predictions: Predictions
+    predictions: PredictionsWithDeviation
     targets: Tensor
     weights: Tensor | None
 
@@ -72,8 +72,8 @@ def choose_class_weights(
         return {}
     if not classes:
         raise ValueError(
-            "Class weights: a regression has no classes. Leave out --class-weight (in "
-            "Python class_weight)."
+            "--class-weight: a regression has no classes. Leave out the option (in "
+            "Python class_weight=)."
         )
     if wanted == "balanced":
         mass = rows.weights
@@ -90,13 +90,13 @@ def choose_class_weights(
     if unknown := [name for name in given if name not in classes]:
         listed = ", ".join(classes[:10])
         raise ValueError(
-            f"Class weights: there is no class {unknown[0]!r}. The classes are "
+            f"--class-weight: there is no class {unknown[0]!r}. The classes are "
             f"{listed}; check the spelling."
         )
     if bad := [n for n, v in given.items() if not (v > 0 and math.isfinite(v))]:
         raise ValueError(
-            f"Class weights: the weight of {bad[0]!r} must be a positive number. "
-            "Write, for example, yes=5."
+            f"--class-weight: the weight of the class {bad[0]!r} is not a positive "
+            "number. Write, for example, yes=5."
         )
     return {name: given.get(name, 1.0) for name in classes}
 
@@ -154,28 +154,28 @@ def check_threshold_rule(model: Model, rule: str) -> None:
     """Raise an error before training if a rule cannot apply to a model."""
     if rule:
         parse_threshold_rule(rule)
-        apply_threshold(replace(model, held_out_scores=None), "0.5")
+        set_decision_threshold(replace(model, held_out_scores=None), "0.5")
 
 
-def get_threshold_rule(model: Model) -> str:
+def get_threshold_rule_of_model(model: Model) -> str:
     """Return the rule of a model's threshold; empty if it has none."""
     return "" if model.threshold is None else model.threshold.rule
 
 
-def update_threshold(
-    model: Model, held_out: Sequence[ScoredRows], rule: str
+def choose_held_out_threshold(
+    model: Model, held_out: Sequence[PredictionsWithTargetsAndWeights], rule: str
 ) -> tuple[Model, list[str]]:
     """Choose the threshold anew on held-out rows; return also notes for the user.
 
     If the model's own rule, which nobody gave now, cannot be applied to these rows, the
     threshold is not changed.
     """
-    scores = _join_held_out_scores(model, held_out)
+    scores = _join_held_out_scores_of_stages(model, held_out)
     if rule:
-        return apply_threshold(replace(model, held_out_scores=scores), rule), []
-    old = get_threshold_rule(model)
+        return set_decision_threshold(replace(model, held_out_scores=scores), rule), []
+    old = get_threshold_rule_of_model(model)
     try:
-        renewed = apply_threshold(replace(model, held_out_scores=scores), old)
+        renewed = set_decision_threshold(replace(model, held_out_scores=scores), old)
     except ValueError:
         assert model.threshold is not None
         note = (
@@ -187,9 +187,9 @@ def update_threshold(
     return renewed, []
 
 
-def _join_held_out_scores(
-    model: Model, held_out: Sequence[ScoredRows]
-) -> HeldOutScores | None:
+def _join_held_out_scores_of_stages(
+    model: Model, held_out: Sequence[PredictionsWithTargetsAndWeights]
+) -> HeldOutProbabilities | None:
     """Return the probabilities of the positive class on all held-out rows."""
     if not model.positive or not held_out:
         return None
@@ -198,11 +198,14 @@ def _join_held_out_scores(
     targets = torch.cat([one.targets for one in held_out])
     weights = [one.weights for one in held_out if one.weights is not None]
     mass = torch.cat(weights) if weights else None
-    return summarise_held_out_scores(means, targets == index, mass)
+    return summarise_held_out_probabilities(means, targets == index, mass)
 
 
 def warn_of_constant_predictions(
-    model: Model, rows: EncodedRows, indices: Tensor, held_out: ScoredRows
+    model: Model,
+    rows: EncodedRows,
+    indices: Tensor,
+    held_out: PredictionsWithTargetsAndWeights,
 ) -> list[str]:
     """Warn if rows [m] of every class are predicted alike.
 
@@ -216,7 +219,7 @@ def warn_of_constant_predictions(
     if len(parts) < 2:
         return []
     chosen = torch.cat(parts)
-    predictions = predict_rows(model, rows, chosen)
+    predictions = predict_rows_by_index(model, rows, chosen)
     text = describe_constant_predictions(
         model,
         predictions.mean,

@@ -9,19 +9,19 @@ BLANK = "0" * 64  # stands where a digest will be
 LEAST_KEY, MOST_KEY = 16, 4096  # bytes; a shorter key could be guessed
 
 
-def add_digest_and_signature(content: bytes, key: bytes = b"") -> bytes:
+def add_digest_and_signature_to_file(content: bytes, key: bytes = b"") -> bytes:
     """Return content with its digests in place of zeros, signed if there is a key."""
     if key:
-        content = _replace_digest(
-            content, "hmac", BLANK, _compute_signature(content, key)
+        content = _replace_digest_in_content(
+            content, "hmac", BLANK, _compute_hmac_signature(content, key)
         )
     digest = hashlib.sha256(content).hexdigest()
-    return _replace_digest(content, "sha256", BLANK, digest)
+    return _replace_digest_in_content(content, "sha256", BLANK, digest)
 
 
-def check_digest(content: bytes, digest: str, where: str) -> None:
+def check_digest_of_model_file(content: bytes, digest: str, where: str) -> None:
     """Raise an error if the content was changed since its digest was computed."""
-    blank = _replace_digest(content, "sha256", digest, BLANK)
+    blank = _replace_digest_in_content(content, "sha256", digest, BLANK)
     if hashlib.sha256(blank).hexdigest() != digest:
         raise ValueError(
             f"{where} is damaged: its checksum does not match its content. Restore it "
@@ -29,7 +29,7 @@ def check_digest(content: bytes, digest: str, where: str) -> None:
         )
 
 
-def check_signature(
+def check_signature_of_model_file(
     content: bytes, metadata: dict[str, str], key: bytes, where: str
 ) -> None:
     """Raise an error unless the content was signed with the key."""
@@ -40,10 +40,10 @@ def check_signature(
             "Ask the sender for a signed file, or leave out the key if you trust "
             "this file."
         )
-    blank = _replace_digest(content, "sha256", metadata["sha256"], BLANK)
-    blank = _replace_digest(blank, "hmac", signature, BLANK)
+    blank = _replace_digest_in_content(content, "sha256", metadata["sha256"], BLANK)
+    blank = _replace_digest_in_content(blank, "hmac", signature, BLANK)
     if not hmac.compare_digest(
-        _compute_signature(blank, key).encode(), signature.encode()
+        _compute_hmac_signature(blank, key).encode(), signature.encode()
     ):
         raise ValueError(
             f"{where} was not signed with the given key, or was changed afterwards. "
@@ -51,7 +51,7 @@ def check_signature(
         )
 
 
-def _compute_signature(content: bytes, key: bytes) -> str:
+def _compute_hmac_signature(content: bytes, key: bytes) -> str:
     if not LEAST_KEY <= len(key) <= MOST_KEY:
         raise ValueError(
             f"The key that signs model files has {len(key):,} bytes, but {LEAST_KEY} "
@@ -61,7 +61,7 @@ def _compute_signature(content: bytes, key: bytes) -> str:
     return hmac.new(key, content, hashlib.sha256).hexdigest()
 
 
-def _replace_digest(content: bytes, name: str, old: str, new: str) -> bytes:
+def _replace_digest_in_content(content: bytes, name: str, old: str, new: str) -> bytes:
     # Inside the description quotes are escaped, so this occurs only once.
     before, found, after = content.partition(f'"{name}":"{old}"'.encode())
     return before + f'"{name}":"{new}"'.encode() + after if found else content

@@ -14,7 +14,7 @@ from cirm.randomness import Randomness
 OTHER_VERSION = "Another version of the learner may have written the file"
 
 
-def flatten_state(
+def flatten_state_to_tensors_by_path(
     state: Any,  # noqa: ANN401
     prefix: str = "state",
     copy: bool = True,
@@ -29,11 +29,15 @@ def flatten_state(
     return {
         name: tensor
         for field, part in state._asdict().items()
-        for name, tensor in flatten_state(part, f"{prefix}.{field}", copy).items()
+        for name, tensor in flatten_state_to_tensors_by_path(
+            part, f"{prefix}.{field}", copy
+        ).items()
     }
 
 
-def unflatten_state(learner: Learner[Any], tensors: dict[str, Tensor]) -> Any:  # noqa: ANN401
+def restore_state_from_tensors(
+    learner: Learner[Any], tensors: dict[str, Tensor]
+) -> Any:  # noqa: ANN401
     """Return the state of a learner from tensors by path, which must fit exactly.
 
     The structure is taken from the types of the learner, not from the file. If its
@@ -41,14 +45,14 @@ def unflatten_state(learner: Learner[Any], tensors: dict[str, Tensor]) -> Any:  
     """
     removed = learner.removed_later
     rest = {name: tensor for name, tensor in tensors.items() if name not in removed}
-    kind = get_state_type(learner)
+    kind = get_type_of_learner_state(learner)
     if kind is Any:
         kind = learner.init(Randomness((0,)))
-        empty = flatten_state(kind)
+        empty = flatten_state_to_tensors_by_path(kind)
         # Another engine of the learner may not have such a tensor.
         later = {name: empty[name] for name in learner.added_later if name in empty}
         rest = later | rest
-    state = _build_state(kind, "state", rest)
+    state = _build_state_from_tensors(kind, "state", rest)
     if rest:
         raise ValueError(
             f"the file has a tensor {next(iter(rest))!r}, which the learner does not "
@@ -62,7 +66,11 @@ def unflatten_state(learner: Learner[Any], tensors: dict[str, Tensor]) -> Any:  
     return state
 
 
-def _build_state(kind: Any, prefix: str, tensors: dict[str, Tensor]) -> Any:  # noqa: ANN401
+def _build_state_from_tensors(
+    kind: Any,  # noqa: ANN401
+    prefix: str,
+    tensors: dict[str, Tensor],
+) -> Any:  # noqa: ANN401
     """Return a state of a type, or of the same structure as another state."""
     if kind is Tensor or isinstance(kind, Tensor):
         if prefix not in tensors or tensors[prefix].ndim == 0:
@@ -74,10 +82,15 @@ def _build_state(kind: Any, prefix: str, tensors: dict[str, Tensor]) -> Any:  # 
     is_type = isinstance(kind, type)
     parts = typing.get_type_hints(kind) if is_type else kind._asdict()
     cls = kind if is_type else type(kind)
-    return cls(*(_build_state(k, f"{prefix}.{n}", tensors) for n, k in parts.items()))
+    return cls(
+        *(
+            _build_state_from_tensors(k, f"{prefix}.{n}", tensors)
+            for n, k in parts.items()
+        )
+    )
 
 
-def get_state_type(learner: Learner[Any]) -> Any:  # noqa: ANN401  a named tuple's class
+def get_type_of_learner_state(learner: Learner[Any]) -> Any:  # noqa: ANN401  a named tuple's class
     """Return the type of a learner's state, which its class names."""
     for base in type(learner).__orig_bases__:  # type: ignore[attr-defined]
         if typing.get_origin(base) is Learner:

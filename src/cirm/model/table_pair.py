@@ -9,17 +9,22 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from cirm.data.columns import TableEncoding, check_columns_present, join_column_names
-from cirm.data.encoded_chunks import prefetch_items
-from cirm.data.open_sources import open_data_sources
+from cirm.data.columns import TableEncoding, check_table_has_columns, quote_column_names
+from cirm.data.encoded_chunks import prefetch_items_in_thread
+from cirm.data.open_sources import open_sources_of_user_data
 from cirm.data.schema import SCHEMA_ROWS, TaskName
 from cirm.data.schema_inference import (
+    RandomRowReservoir,
     ReadOptions,
-    RowReservoir,
     guess_numeric_columns,
     infer_target_encoding,
 )
-from cirm.data.sources import Data, Progress, Source, report_rows
+from cirm.data.sources import (
+    Data,
+    DataSource,
+    Progress,
+    report_progress_of_reading_rows,
+)
 from cirm.data.values import convert_values_to_text, find_missing_values
 from cirm.environments import Task
 from cirm.model.model import Model
@@ -29,7 +34,7 @@ MANY_SHARED = 0.1  # share of rows in both tables that is worth a note
 
 
 @dataclass(frozen=True, eq=False)
-class TablePair:
+class TablesToCompare:
     """Two tables, and how their columns are read.
 
     Attributes:
@@ -54,15 +59,15 @@ class TablePair:
     shared: float = 0.0
 
 
-def read_table_pair(
+def read_tables_to_compare(
     first: Data,
     second: Data,
     options: ReadOptions,
     model: Model | None,
     progress: Progress,
-) -> TablePair:
+) -> TablesToCompare:
     """Read two tables; at most 100,000 rows of each, drawn uniformly, are compared."""
-    sources = [_open_table(data) for data in (first, second)]
+    sources = [_open_table_to_compare(data) for data in (first, second)]
     names = (sources[0].name, sources[1].name)
     if names[0] == names[1]:
         names = ("the first table", "the second table")
@@ -74,35 +79,38 @@ def read_table_pair(
         _read_rows_to_compare(source, numbers, notes, progress) for source in sources
     ]
     if options.target:
-        check_columns_present(frames[0], [target], sources[0].where)
-    encoding = _choose_column_encoding(frames, target, options, model, notes)
-    target = target if _has_targets(frames, target, notes) else ""
+        check_table_has_columns(frames[0], [target], sources[0].where)
+    encoding = _choose_encoding_of_shared_columns(frames, target, options, model, notes)
+    target = target if _do_both_tables_have_targets(frames, target, notes) else ""
     targets, task = None, None
     if target:
         frames = [
             _drop_missing_targets(frame, name, target, notes)
             for frame, name in zip(frames, names, strict=True)
         ]
-        targets, task = _encode_targets(frames, target, options, model)
+        targets, task = _encode_targets_of_tables(frames, target, options, model)
     columns = [column.name for column in encoding.columns]
     columns += [target] if target else []
     shared = _measure_share_of_common_rows([frame[columns] for frame in frames])
     if MANY_SHARED <= shared < 1:
         text = (
             f"{100 * shared:.0f} % of the rows of {names[1]} are also in {names[0]}, "
-            "so the tables are not independent."
+            "so the tables are not independent and the p-values are not reliable."
         )
         notes.append(text)
     if (fewest := min(map(len, frames))) < FEW_ROWS:
-        notes.append(f"with {fewest} rows, only large changes can be detected.")
+        notes.append(
+            f"with {fewest} rows, only large changes can be detected. Compare more "
+            "rows to find smaller ones."
+        )
     tables = (frames[0], frames[1])
-    return TablePair(
+    return TablesToCompare(
         names, tables, encoding, target, targets, task, tuple(notes), shared
     )
 
 
-def _open_table(data: Data) -> Source:
-    sources = open_data_sources(data)
+def _open_table_to_compare(data: Data) -> DataSource:
+    sources = open_sources_of_user_data(data)
     if len(sources) > 1 or sources[0].kind != "table":
         raise ValueError(
             f"{sources[0].where}: only two tables can be compared, and this is not "
@@ -112,13 +120,15 @@ def _open_table(data: Data) -> Source:
 
 
 def _read_rows_to_compare(
-    source: Source, numbers: Sequence[str], notes: list[str], progress: Progress
+    source: DataSource, numbers: Sequence[str], notes: list[str], progress: Progress
 ) -> pd.DataFrame:
-    reservoir = RowReservoir(SCHEMA_ROWS)
-    for frame in prefetch_items(source.iterate_frames(numbers)):
-        reservoir.add_rows(frame, np.full(len(frame), source.name, dtype=object))
-        report_rows(progress, "reading", [source], reservoir.seen)
-    check_columns_present(reservoir.frame, [], source.where)
+    reservoir = RandomRowReservoir(SCHEMA_ROWS)
+    for frame in prefetch_items_in_thread(source.iterate_frames(numbers)):
+        reservoir.offer_rows_of_environments(
+            frame, np.full(len(frame), source.name, dtype=object)
+        )
+        report_progress_of_reading_rows(progress, "reading", [source], reservoir.seen)
+    check_table_has_columns(reservoir.frame, [], source.where)
     if reservoir.seen > SCHEMA_ROWS:
         notes.append(
             f"{source.name}: {SCHEMA_ROWS:,} of {reservoir.seen:,} rows, drawn at "
@@ -127,7 +137,9 @@ def _read_rows_to_compare(
     return reservoir.frame
 
 
-def _has_targets(frames: Sequence[pd.DataFrame], target: str, notes: list[str]) -> bool:
+def _do_both_tables_have_targets(
+    frames: Sequence[pd.DataFrame], target: str, notes: list[str]
+) -> bool:
     """Return whether both tables have targets that vary; otherwise add a note."""
     if all(target in frame.columns for frame in frames):
         if not _is_target_constant(frames, target):
@@ -148,7 +160,7 @@ def _has_targets(frames: Sequence[pd.DataFrame], target: str, notes: list[str]) 
     return False
 
 
-def _encode_targets(
+def _encode_targets_of_tables(
     frames: Sequence[pd.DataFrame],
     target: str,
     options: ReadOptions,
@@ -185,7 +197,7 @@ def _drop_missing_targets(
     return frame[~gaps]
 
 
-def _choose_column_encoding(
+def _choose_encoding_of_shared_columns(
     frames: Sequence[pd.DataFrame],
     target: str,
     options: ReadOptions,
@@ -197,7 +209,7 @@ def _choose_column_encoding(
     for which, frame in zip(("first", "second"), frames, strict=True):
         only = [n for n in frame.columns if n not in shared and n != target]
         if only:
-            notes.append(f"only the {which} table has {join_column_names(only)}.")
+            notes.append(f"only the {which} table has {quote_column_names(only)}.")
     others = {target, *options.ignore}
     if model is not None:
         schema = model.schema
@@ -209,13 +221,13 @@ def _choose_column_encoding(
         others |= {schema.environment, *schema.ids, *schema.ignored}
         columns = [c for c in schema.treatment.encoding.columns if c.name in shared]
         used = [column for column in columns if column.name not in others]
-        return _require_shared_columns(TableEncoding(tuple(used)))
+        return _check_tables_share_columns(TableEncoding(tuple(used)))
     inputs = frames[0][[name for name in shared if name not in others]]
     kept = [name for name in options.categories if name in inputs.columns]
-    return _require_shared_columns(TableEncoding.fit(inputs, kept))
+    return _check_tables_share_columns(TableEncoding.fit(inputs, kept))
 
 
-def _require_shared_columns(encoding: TableEncoding) -> TableEncoding:
+def _check_tables_share_columns(encoding: TableEncoding) -> TableEncoding:
     if not encoding.features:
         raise ValueError(
             "There is nothing to compare: no column is in both tables and has "

@@ -28,7 +28,7 @@ EXAMPLES = (
 
 
 @dataclass(frozen=True)
-class HeldOutScores:
+class HeldOutProbabilities:
     """Probabilities of the positive class on rows that were not trained on.
 
     Attributes:
@@ -43,7 +43,7 @@ class HeldOutScores:
 
 
 @dataclass(frozen=True)
-class Threshold:
+class DecisionThreshold:
     """The least probability of the positive class at which it is predicted.
 
     Attributes:
@@ -57,7 +57,7 @@ class Threshold:
     positive: str
 
 
-class ThresholdRule(NamedTuple):
+class DecisionThresholdRule(NamedTuple):
     """A rule by its name ("value" for a plain number) and its numbers."""
 
     name: str
@@ -65,10 +65,10 @@ class ThresholdRule(NamedTuple):
     second: float = 0.0
 
 
-def decide_classes(
+def choose_classes_by_threshold(
     mean: Any,  # noqa: ANN401  a tensor or an array
     classes: tuple[str, ...],
-    threshold: Threshold | None,
+    threshold: DecisionThreshold | None,
 ) -> Any:  # noqa: ANN401
     """Return the predicted classes [n] of probabilities [n, classes], by index."""
     if threshold is None:
@@ -78,7 +78,7 @@ def decide_classes(
     return (is_positive if positive else ~is_positive) * 1
 
 
-def parse_threshold_rule(text: str) -> ThresholdRule:
+def parse_threshold_rule(text: str) -> DecisionThresholdRule:
     """Parse a threshold as a user writes it."""
     name, equals, value = text.partition("=")
     name, value = (name.strip(), value) if equals else ("value", text)
@@ -94,12 +94,12 @@ def parse_threshold_rule(text: str) -> ThresholdRule:
     if not is_valid or not np.isfinite([first, second]).all():
         allowed = "positive numbers" if name == "cost" else "a number between 0 and 1"
         raise ValueError(f"--threshold: {value!r} is out of range. Give {allowed}.")
-    return ThresholdRule(name, first, second)
+    return DecisionThresholdRule(name, first, second)
 
 
-def summarise_held_out_scores(
+def summarise_held_out_probabilities(
     probabilities: Tensor, is_positive: Tensor, weights: Tensor | None = None
-) -> HeldOutScores:
+) -> HeldOutProbabilities:
     """Return the scores of held-out rows from their probabilities [n]."""
     parts = []
     for chosen in (is_positive, ~is_positive):
@@ -107,7 +107,7 @@ def summarise_held_out_scores(
         mass = np.ones(len(own)) if weights is None else weights[chosen].numpy()
         parts.append((float(mass.sum()), _compute_probability_quantiles(own, mass)))
     (count, positives), (rest, others) = parts
-    return HeldOutScores((count, rest), positives, others)
+    return HeldOutProbabilities((count, rest), positives, others)
 
 
 def _compute_probability_quantiles(
@@ -124,12 +124,12 @@ def _compute_probability_quantiles(
 
 
 def choose_decision_threshold(
-    text: str, positive: str, scores: HeldOutScores | None
-) -> Threshold:
+    text: str, positive: str, scores: HeldOutProbabilities | None
+) -> DecisionThreshold:
     """Return the threshold that a rule, as the user wrote it, gives."""
     rule = parse_threshold_rule(text)
     if rule.name == "value":
-        return Threshold(rule.first, text, positive)
+        return DecisionThreshold(rule.first, text, positive)
     count, rest = scores.rows if scores else (0.0, 0.0)
     if scores is None or min(count, rest) < FEWEST_POSITIVES:
         which = "of" if count <= rest else "not of"
@@ -143,7 +143,7 @@ def choose_decision_threshold(
     found, false = recall * count, alarms * rest
     if rule.name == "cost":
         best = np.argmin(rule.first * (count - found) + rule.second * false)
-        return Threshold(float(cuts[best]), text, positive)
+        return DecisionThreshold(float(cuts[best]), text, positive)
     precision = found / np.maximum(found + false, 1e-12)
     reached = {
         "recall": recall >= rule.first - 1e-9,
@@ -159,11 +159,11 @@ def choose_decision_threshold(
         )
     # The highest one that finds enough, or else the lowest, which finds most.
     value = allowed[-1] if rule.name == "recall" else allowed[0]
-    return Threshold(float(value), text, positive)
+    return DecisionThreshold(float(value), text, positive)
 
 
 def _compute_recall_at_thresholds(
-    scores: HeldOutScores,
+    scores: HeldOutProbabilities,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Return thresholds, ascending, with recall and false positive rate at each.
 
@@ -181,7 +181,7 @@ def _compute_recall_at_thresholds(
 
 
 def describe_threshold_in_words(
-    threshold: Threshold, scores: HeldOutScores | None
+    threshold: DecisionThreshold, scores: HeldOutProbabilities | None
 ) -> str:
     """Return a sentence about a threshold and what it gives on held-out rows."""
     text = (

@@ -63,7 +63,7 @@ MOST_RATIO = 300.0
 NORMAL_QUARTILE = 0.6745  # of a standard normal distribution
 
 
-class UnitConversion(NamedTuple):
+class LinearUnitConversion(NamedTuple):
     """A conversion: a number is multiplied by the factor and then moved."""
 
     factor: float
@@ -71,7 +71,7 @@ class UnitConversion(NamedTuple):
     units: str
 
 
-class UnitChange(NamedTuple):
+class ColumnUnitChange(NamedTuple):
     """A column that seems to be converted, and whether that is certain."""
 
     column: str
@@ -79,16 +79,16 @@ class UnitChange(NamedTuple):
     is_certain: bool
 
 
-def list_unit_conversions() -> list[UnitConversion]:
+def list_unit_conversions() -> list[LinearUnitConversion]:
     """Return all known conversions, in both directions."""
-    known = [UnitConversion(a, 0.0, units) for a, units in FACTORS.items()]
-    known += [UnitConversion(a, b, units) for (a, b), units in OFFSETS.items()]
-    return known + [UnitConversion(1 / a, -b / a, units) for a, b, units in known]
+    known = [LinearUnitConversion(a, 0.0, units) for a, units in FACTORS.items()]
+    known += [LinearUnitConversion(a, b, units) for (a, b), units in OFFSETS.items()]
+    return known + [LinearUnitConversion(1 / a, -b / a, units) for a, b, units in known]
 
 
-def detect_unit_changes(
+def detect_columns_in_other_units(
     columns: list[ColumnEncoding], quartiles: Numbers
-) -> list[UnitChange]:
+) -> list[ColumnUnitChange]:
     """Return the columns that seem to be in another unit.
 
     Args:
@@ -104,10 +104,12 @@ def detect_unit_changes(
     ]
     first, now = first[varies], quartiles[varies]
     with np.errstate(over="ignore", invalid="ignore"):
-        shift, ratio = _measure_quartile_change(first, now)
+        shift, ratio = _measure_change_of_quartiles(first, now)
     widths = (
-        _measure_change_of_other_columns(shift, LEAST_SHIFT, MOST_SHIFT),
-        _measure_change_of_other_columns(ratio, LEAST_LOG_RATIO, MOST_LOG_RATIO),
+        _measure_quartile_change_of_other_columns(shift, LEAST_SHIFT, MOST_SHIFT),
+        _measure_quartile_change_of_other_columns(
+            ratio, LEAST_LOG_RATIO, MOST_LOG_RATIO
+        ),
     )
     conversions = list_unit_conversions()
     with np.errstate(over="ignore", invalid="ignore"):  # NaN is no reason for a doubt
@@ -128,7 +130,7 @@ def detect_unit_changes(
             )
             is_extreme = abs(ratio[position]) > np.log(MOST_RATIO)
             is_certain = bool(gain > CERTAIN or is_extreme)
-            changes.append(UnitChange(column.name, text, is_certain))
+            changes.append(ColumnUnitChange(column.name, text, is_certain))
     return changes
 
 
@@ -142,7 +144,9 @@ def _get_quartiles_of_first_environment(
     return column.fill - half, column.fill, column.fill + half
 
 
-def _measure_quartile_change(first: Numbers, now: Numbers) -> tuple[Numbers, Numbers]:
+def _measure_change_of_quartiles(
+    first: Numbers, now: Numbers
+) -> tuple[Numbers, Numbers]:
     """Return the shift of the median, in ranges, and the ranges' log ratio, [c]."""
     before, after = first[:, 2] - first[:, 0], now[:, 2] - now[:, 0]
     # The smaller range, so that a conversion and its inverse count the same.
@@ -150,7 +154,7 @@ def _measure_quartile_change(first: Numbers, now: Numbers) -> tuple[Numbers, Num
     return shift, np.log(after / before)
 
 
-def _measure_change_of_other_columns(
+def _measure_quartile_change_of_other_columns(
     change: Numbers, least: float, most: float
 ) -> Numbers:
     """Return the median change of the other columns, within limits, [c]."""
@@ -170,14 +174,17 @@ def _compute_quartile_change_likelihood(
 
     Their heavy tails leave room for the few columns that change far more than others.
     """
-    changes = _measure_quartile_change(first, now)
+    changes = _measure_change_of_quartiles(first, now)
     scaled = np.stack(changes) / np.stack(widths)
     score: Numbers = -np.log1p(scaled**2).sum(0)
     return score
 
 
 def _describe_unit_change(
-    column: ColumnEncoding, first: Numbers, now: Numbers, conversion: UnitConversion
+    column: ColumnEncoding,
+    first: Numbers,
+    now: Numbers,
+    conversion: LinearUnitConversion,
 ) -> str:
     was, is_now = (", ".join(f"{value:.4g}" for value in part) for part in (first, now))
     factor = f"multiplied by {conversion.factor:.4g}"

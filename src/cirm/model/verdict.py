@@ -9,15 +9,19 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from cirm.intervals import compute_logit_interval
+from cirm.intervals import compute_interval_on_logit_scale
 from cirm.model.class_metrics import find_always_predicted_class
-from cirm.model.comparison import Measured, ScoreComparison, compare_scores
+from cirm.model.comparison import (
+    Measured,
+    ScoreComparisonWithPast,
+    compare_scores_with_past_environments,
+)
 from cirm.model.estimates import compute_hanley_mcneil_variance
-from cirm.model.facts import HistoryEntry
+from cirm.model.facts import TrainingHistoryEntry
 from cirm.model.metrics import compute_delong_variance, compute_roc_auc
 from cirm.model.model import Model
-from cirm.model.threshold import decide_classes
-from cirm.wording import capitalise, join_words
+from cirm.model.threshold import choose_classes_by_threshold
+from cirm.wording import capitalise_first_letter, join_words
 
 FEWEST_COMPARED = 20  # rows; with fewer, nearly any accuracy may be chance
 FEWEST_RANKED = 5  # rows of each class, for a ROC AUC
@@ -26,7 +30,7 @@ CLEARLY_RANKED = 3.0  # standard errors above 0.5; with 2, two of twelve models 
 MOST_NAMES = 3  # of environments in a sentence
 
 
-class ExpectedScores(NamedTuple):
+class ScoresExpectedOfModel(NamedTuple):
     """What a model is compared with.
 
     Attributes:
@@ -41,12 +45,12 @@ class ExpectedScores(NamedTuple):
     how: dict[str, str] = {}
     caution: str = ""
 
-    def describe_where_measured(self, score: str) -> str:
+    def describe_where_score_was_measured(self, score: str) -> str:
         """Return where a score was measured, in words."""
         return self.where + self.how.get(score, self.how.get("", ""))
 
 
-def judge_predictions(
+def compare_predictions_with_expected_scores(
     model: Model, mean: Tensor, targets: Tensor, weights: Tensor | None = None
 ) -> dict[str, Any]:
     """Return the verdict, with a line for each comparison.
@@ -66,39 +70,47 @@ def judge_predictions(
     positives = float((targets == 1).double().mean()) if model.task.classes else 0.0
     expected = collect_expected_scores(model, positives)
     constant = describe_constant_predictions(model, mean, targets)
-    constant = capitalise(constant)
+    constant = capitalise_first_letter(constant)
     if not expected.past:
-        text = "The model file contains no scores to compare with."
+        text = "The model file contains no earlier scores to compare these with."
         return _build_verdict_without_comparison(f"{constant}{text}")
     if len(targets) < FEWEST_COMPARED:
-        text = f"Too few rows to compare with the scores {expected.where}."
+        text = (
+            f"There are too few rows to compare them with the scores {expected.where}."
+        )
         return _build_verdict_without_comparison(f"{constant}{text}")
-    found = compare_scores(model, mean, targets, expected.past, weights)
+    found = compare_scores_with_past_environments(
+        model, mean, targets, expected.past, weights
+    )
     arrivals = []
     if any(one.is_worse for one in found):
-        arrivals = _list_arrivals_without_dropped_columns(model)
+        arrivals = _list_entries_without_dropped_columns(model)
     start = ""
     if arrivals:
         past = [
-            _build_accuracy_counts(one["accuracy"], one["rows"]) for one in arrivals
+            _build_correct_and_row_counts(one["accuracy"], one["rows"])
+            for one in arrivals
         ]
-        (accuracy, *_) = compare_scores(model, mean, targets, past, weights)
+        (accuracy, *_) = compare_scores_with_past_environments(
+            model, mean, targets, past, weights
+        )
         if accuracy.is_worse:
             arrivals = []
         else:
             names = arrivals[0]["without"]
-            without = {"accuracy": f" without {names}"}
+            without = {"accuracy": f", without {names}"}
             without[""] = f", when the model still relied on {names}"
             expected = expected._replace(how=without)
-            found = [accuracy, *_exempt_explained_score_drops(found)]
+            found = [accuracy, *_ignore_drops_explained_by_adaptation(found)]
             start = (
                 f"As accurate as expected without {names}, which the model no longer "
                 "relies on. "
             )
     return {
-        "verdict": f"{constant}{write_verdict(found, expected, start)}",
+        "verdict": f"{constant}{write_verdict_of_comparisons(found, expected, start)}",
         "comparisons": [
-            one.as_dict(expected.describe_where_measured(one.score)) for one in found
+            one.as_dict(expected.describe_where_score_was_measured(one.score))
+            for one in found
         ],
         "arrivals_without_columns": arrivals,
     }
@@ -126,7 +138,7 @@ def describe_constant_predictions(
     classes = model.task.classes
     if not classes:
         return ""
-    decided = decide_classes(mean, classes, model.threshold)
+    decided = choose_classes_by_threshold(mean, classes, model.threshold)
     constant = find_always_predicted_class(decided, targets)
     if constant is None:
         return ""
@@ -138,10 +150,10 @@ def describe_constant_predictions(
     )
     if len(classes) != 2:
         return text
-    return text + _describe_ranking(*(held_out or (mean, targets)))
+    return text + _describe_ranking_quality(*(held_out or (mean, targets)))
 
 
-def _describe_ranking(mean: Tensor, targets: Tensor) -> str:
+def _describe_ranking_quality(mean: Tensor, targets: Tensor) -> str:
     """Return a sentence on whether probabilities [n, 2] rank rows of two classes."""
     if min((targets == 0).sum(), (targets == 1).sum()) < FEWEST_RANKED:
         return (
@@ -156,7 +168,7 @@ def _describe_ranking(mean: Tensor, targets: Tensor) -> str:
             "so a threshold helps, for example --threshold recall=0.8 (in "
             'Python threshold="recall=0.8"). '
         )
-    low, high = compute_logit_interval(area, spread**2)
+    low, high = compute_interval_on_logit_scale(area, spread**2)
     return (
         "It is not clear that the probabilities tell the two classes apart (ROC AUC "
         f"{area:.2f}, 95 % interval {low:.2f} to {high:.2f}), so a threshold may not "
@@ -164,8 +176,10 @@ def _describe_ranking(mean: Tensor, targets: Tensor) -> str:
     )
 
 
-def write_verdict(
-    comparisons: Sequence[ScoreComparison], expected: ExpectedScores, start: str = ""
+def write_verdict_of_comparisons(
+    comparisons: Sequence[ScoreComparisonWithPast],
+    expected: ScoresExpectedOfModel,
+    start: str = "",
 ) -> str:
     """Return the result of all comparisons, and the line of the first one.
 
@@ -187,12 +201,14 @@ def write_verdict(
         text = f"No significant drop compared with the scores {expected.where}. "
         text = start or text
     first = (worse or comparisons)[0]
-    line = first.describe_result(expected.describe_where_measured(first.score))
+    line = first.describe_score_difference(
+        expected.describe_where_score_was_measured(first.score)
+    )
     spread = _describe_spread_between_places(comparisons[0])
-    return f"{text}{capitalise(line)}{spread}{expected.caution}"
+    return f"{text}{capitalise_first_letter(line)}{spread}{expected.caution}"
 
 
-def _describe_spread_between_places(comparison: ScoreComparison) -> str:
+def _describe_spread_between_places(comparison: ScoreComparisonWithPast) -> str:
     """Return how much places may differ in a score, if several arrivals show it."""
     if comparison.spread <= 0 or comparison.score not in ("accuracy", "rmse"):
         return ""
@@ -204,7 +220,7 @@ def _describe_spread_between_places(comparison: ScoreComparison) -> str:
     )
 
 
-def _list_arrivals_without_dropped_columns(model: Model) -> list[dict[str, Any]]:
+def _list_entries_without_dropped_columns(model: Model) -> list[dict[str, Any]]:
     """Return the accuracies on arrival without columns that were given up since.
 
     A learner may find on an arrival that a column changes its meaning. The scores there
@@ -228,13 +244,13 @@ def _list_arrivals_without_dropped_columns(model: Model) -> list[dict[str, Any]]
     ]
 
 
-def _build_accuracy_counts(percent: float, rows: float) -> Measured:
+def _build_correct_and_row_counts(percent: float, rows: float) -> Measured:
     return {"accuracy": {"correct": percent / 100 * rows, "rows": float(rows)}}
 
 
-def _exempt_explained_score_drops(
-    found: Sequence[ScoreComparison],
-) -> list[ScoreComparison]:
+def _ignore_drops_explained_by_adaptation(
+    found: Sequence[ScoreComparisonWithPast],
+) -> list[ScoreComparisonWithPast]:
     """Judge no fall of scores that had the help of columns given up since.
 
     Calibration does not need their help, so it is judged nevertheless.
@@ -248,7 +264,7 @@ def _exempt_explained_score_drops(
     ]
 
 
-def warn_of_drop_on_arrival(
+def warn_of_score_drop(
     model: Model, name: str, mean: Tensor, targets: Tensor
 ) -> list[str]:
     """Warn if an environment is predicted worse than held-out rows of the last ones."""
@@ -257,55 +273,61 @@ def warn_of_drop_on_arrival(
         return []
     positives = float((targets == 1).double().mean()) if model.task.classes else 0.0
     past = [
-        _restore_scores_from_metrics(model, entry, False, positives) for entry in last
+        _restore_scores_from_stored_metrics(model, entry, False, positives)
+        for entry in last
     ]
-    where = f"on held-out rows of {_join_entry_names(last)}"
+    where = f"on held-out rows of {_join_environment_names(last)}"
     return [
-        f"before the model learned from {name!r}: {one.describe_result(where)}. This "
-        f"place differs from {_join_entry_names(last)}, and other "
+        f"before the model learned from {name!r}: "
+        f"{one.describe_score_difference(where)}. "
+        f"This place differs from {_join_environment_names(last)}, and other "
         "places may differ too: evaluate the model at each new place (cirm evaluate)."
-        for one in compare_scores(model, mean, targets, past)
+        for one in compare_scores_with_past_environments(model, mean, targets, past)
         if one.is_worse and one.score in ("accuracy", "rmse")
     ]
 
 
-def collect_expected_scores(model: Model, positives: float) -> ExpectedScores:
+def collect_expected_scores(model: Model, positives: float) -> ScoresExpectedOfModel:
     """Return the scores on arrival at new places, or else those of held-out rows."""
     arrivals = [entry for entry in model.history if entry.metrics_before]
     if not arrivals:
         entries = [entry for entry in model.history if entry.metrics_after]
         past = [
-            _restore_scores_from_metrics(model, e, False, positives) for e in entries
+            _restore_scores_from_stored_metrics(model, e, False, positives)
+            for e in entries
         ]
-        where = f"on held-out rows of {_join_entry_names(entries)}"
+        where = f"on held-out rows of {_join_environment_names(entries)}"
         past, caution = _drop_scores_at_other_thresholds(model, entries, past)
         caution += (
-            ". The model stores no scores on arrival at a new place, and those on "
-            "held-out rows of known places are too optimistic"
+            ". The model was never scored at a place before it was trained on it, and "
+            "scores on held-out rows of known places are too optimistic"
         )
-        return ExpectedScores(past, where, caution=caution)
+        return ScoresExpectedOfModel(past, where, caution=caution)
     past = [
-        entry.arrival or _restore_scores_from_metrics(model, entry, True, positives)
+        entry.arrival
+        or _restore_scores_from_stored_metrics(model, entry, True, positives)
         for entry in arrivals
     ]
     past, caution = _drop_scores_at_other_thresholds(model, arrivals, past)
-    where = f"on arrival at {_join_entry_names(arrivals)}"
+    pronoun = "it" if len(arrivals) == 1 else "them"
+    names = _join_environment_names(arrivals)
+    where = f"at {names} before the model was trained on {pronoun}"
     how = {}
     if model.adaptation is not None:
-        how = {"": " without adapting"}
-        past, is_known = _replace_by_adapted_accuracies(model, arrivals, past)
+        how = {"": ", without adapting"}
+        past, is_known = _replace_accuracies_by_adapted_ones(model, arrivals, past)
         if is_known:
-            how["accuracy"] = " with adapting"
+            how["accuracy"] = ", with adapting"
     if len(past) == 1:
         caution += (
-            ". With a single arrival, the differences between places cannot be "
-            "estimated, so one that is usual may count as significant"
+            ". From a single place it is unknown how much places usually differ, so "
+            "a usual difference may count as significant"
         )
-    return ExpectedScores(past, where, how, caution)
+    return ScoresExpectedOfModel(past, where, how, caution)
 
 
 def _drop_scores_at_other_thresholds(
-    model: Model, entries: Sequence[HistoryEntry], past: Sequence[Measured]
+    model: Model, entries: Sequence[TrainingHistoryEntry], past: Sequence[Measured]
 ) -> tuple[list[Measured], str]:
     """Drop accuracies and recalls that were measured with another threshold."""
     rule = model.threshold.rule if model.threshold else ""
@@ -322,8 +344,8 @@ def _drop_scores_at_other_thresholds(
     return kept, text
 
 
-def _restore_scores_from_metrics(
-    model: Model, entry: HistoryEntry, is_arrival: bool, positives: float
+def _restore_scores_from_stored_metrics(
+    model: Model, entry: TrainingHistoryEntry, is_arrival: bool, positives: float
 ) -> Measured:
     """Return the scores of an entry that holds only metrics, with usual variances."""
     metrics = entry.metrics_before if is_arrival else entry.metrics_after
@@ -341,8 +363,8 @@ def _restore_scores_from_metrics(
     return scores
 
 
-def _replace_by_adapted_accuracies(
-    model: Model, arrivals: Sequence[HistoryEntry], past: Sequence[Measured]
+def _replace_accuracies_by_adapted_ones(
+    model: Model, arrivals: Sequence[TrainingHistoryEntry], past: Sequence[Measured]
 ) -> tuple[list[Measured], bool]:
     """Replace accuracies by those that adapting would have given, where known."""
     reported = model.explain().get("adaptation", {}).get("arrivals", ())
@@ -351,10 +373,10 @@ def _replace_by_adapted_accuracies(
     if not model.task.classes or not all(index in names for index in indices):
         return list(past), False
     return [
-        {**one, **_build_accuracy_counts(names[index], entry.rows)}
+        {**one, **_build_correct_and_row_counts(names[index], entry.rows)}
         for one, index, entry in zip(past, indices, arrivals, strict=True)
     ], True
 
 
-def _join_entry_names(entries: Sequence[HistoryEntry]) -> str:
+def _join_environment_names(entries: Sequence[TrainingHistoryEntry]) -> str:
     return join_words([entry.name for entry in entries], MOST_NAMES)

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from cirm.model.container import read_version_key
-from cirm.model.facts import HistoryEntry
+from cirm.model.container import read_version_key_of_model_file
+from cirm.model.facts import TrainingHistoryEntry
 from cirm.model.file import decode_model_file, encode_model_file
 from cirm.model.model import Model
 
 MOST_KEPT_BYTES = 2**26  # of all kept versions; a model of a table has some 50,000
 
 
-class Version(NamedTuple):
+class EarlierModelVersion(NamedTuple):
     """An earlier version of a model: the model, and the content of its file."""
 
     model: Model
@@ -28,7 +28,7 @@ class Version(NamedTuple):
     @property
     def key(self) -> str:
         """Digits by which the user names the version."""
-        return read_version_key(self.content)
+        return read_version_key_of_model_file(self.content)
 
     def describe(self) -> str:
         """Return what the version had learned from, in a few words."""
@@ -38,7 +38,7 @@ class Version(NamedTuple):
         return f"{self.key} (after {last.name}, {last.time[:10]}{place})"
 
 
-def keep_version(before: Model, after: Model, count: int) -> Model:
+def keep_earlier_version_in_model(before: Model, after: Model, count: int) -> Model:
     """Return an updated model that keeps the one before, and some earlier ones.
 
     At most `count` versions of 64 MiB together are kept; the oldest go first. A note in
@@ -46,7 +46,7 @@ def keep_version(before: Model, after: Model, count: int) -> Model:
     """
     if not count:
         return replace(after, earlier=())
-    versions = [*before.earlier, encode_current_version(before)]
+    versions = [*before.earlier, encode_model_without_earlier_versions(before)]
     kept = versions[-count:]
     while sum(map(len, kept)) > MOST_KEPT_BYTES:
         kept = kept[1:]
@@ -54,7 +54,7 @@ def keep_version(before: Model, after: Model, count: int) -> Model:
     after = replace(after, earlier=tuple(kept))
     if not dropped:
         return after
-    keys = map(read_version_key, versions[:dropped])
+    keys = map(read_version_key_of_model_file, versions[:dropped])
     note = (
         f"{len(kept)} earlier versions are kept for `cirm rollback`; the oldest, "
         f"{', '.join(keys)}, had to be removed. Keep more with --keep, up to "
@@ -66,12 +66,12 @@ def keep_version(before: Model, after: Model, count: int) -> Model:
     return replace(after, history=(*history, last))
 
 
-def encode_current_version(model: Model) -> bytes:
+def encode_model_without_earlier_versions(model: Model) -> bytes:
     """Return the file of a model without its earlier versions."""
     return encode_model_file(replace(model, earlier=()))
 
 
-def list_versions(model: Model) -> list[Version]:
+def list_earlier_model_versions(model: Model) -> list[EarlierModelVersion]:
     """Return the earlier versions that a model keeps, oldest first."""
     versions = []
     for index, content in enumerate(model.earlier):
@@ -84,7 +84,7 @@ def list_versions(model: Model) -> list[Version]:
                 f"{where} contains earlier versions itself, so the model file is "
                 "damaged. Restore the file from a backup."
             )
-        versions.append(Version(own, content))
+        versions.append(EarlierModelVersion(own, content))
     return versions
 
 
@@ -116,7 +116,7 @@ def rollback(model: Model, to: str = "") -> Model:
         >>> len(back.history), len(back.earlier)
         (1, 1)
     """
-    versions = list_versions(model)
+    versions = list_earlier_model_versions(model)
     if not versions:
         raise ValueError(
             "The model file contains no earlier version, so it cannot be rolled "
@@ -124,17 +124,19 @@ def rollback(model: Model, to: str = "") -> Model:
             "earlier versions, or as many as --keep says.)"
         )
     chosen = (
-        _find_named_version(versions, to)
+        _find_version_by_key(versions, to)
         if to
-        else _find_parent_version(versions, model)
+        else _find_version_before_last_update(versions, model)
     )
     others = [version.content for version in versions if version is not chosen]
-    earlier = (*others, encode_current_version(model))
+    earlier = (*others, encode_model_without_earlier_versions(model))
     device = model.learner.descent.device
     return replace(chosen.model, earlier=earlier).to(device)
 
 
-def _find_named_version(versions: Sequence[Version], key: str) -> Version:
+def _find_version_by_key(
+    versions: Sequence[EarlierModelVersion], key: str
+) -> EarlierModelVersion:
     """Return the version whose digits begin with a key."""
     matches = [v for v in versions if v.key.startswith(key.lower())]
     if len(matches) != 1:
@@ -146,14 +148,16 @@ def _find_named_version(versions: Sequence[Version], key: str) -> Version:
     return matches[0]
 
 
-def _find_parent_version(versions: Sequence[Version], model: Model) -> Version:
+def _find_version_before_last_update(
+    versions: Sequence[EarlierModelVersion], model: Model
+) -> EarlierModelVersion:
     """Return the last version that the model was updated from."""
-    lineage = _list_entry_fingerprints(model.history)
+    lineage = _list_fingerprints_of_history(model.history)
     parents = [
         version
         for version in versions
         if len(version.model.history) < len(lineage)
-        and _list_entry_fingerprints(version.model.history)
+        and _list_fingerprints_of_history(version.model.history)
         == lineage[: len(version.model.history)]
     ]
     if not parents:
@@ -165,9 +169,11 @@ def _find_parent_version(versions: Sequence[Version], model: Model) -> Version:
     return max(parents, key=lambda version: len(version.model.history))
 
 
-def _list_entry_fingerprints(history: Sequence[HistoryEntry]) -> list[tuple[str, ...]]:
+def _list_fingerprints_of_history(
+    history: Sequence[TrainingHistoryEntry],
+) -> list[tuple[str, ...]]:
     return [(entry.name, entry.time, entry.fingerprint) for entry in history]
 
 
-def _join_version_keys(versions: Sequence[Version]) -> str:
+def _join_version_keys(versions: Sequence[EarlierModelVersion]) -> str:
     return ", ".join(version.describe() for version in versions)

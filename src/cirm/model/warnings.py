@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from cirm.data.columns import ColumnEncoding
 from cirm.data.schema import Schema
 from cirm.data.values import Flags, Numbers
-from cirm.model.units import UnitChange, detect_unit_changes
+from cirm.model.units import ColumnUnitChange, detect_columns_in_other_units
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from cirm.data.rows import EncodedRows
-    from cirm.data.schema_inference import SchemaDraft
+    from cirm.data.schema_inference import SchemaWithFirstRows
     from cirm.model.model import Model
 
 FEWEST_ROWS = 20  # with fewer rows, means and coincidences say little
@@ -28,7 +28,7 @@ NEW_CATEGORIES = 0.05  # fraction of rows with new categories that is worth a wa
 FAR_MEAN = 10.0  # standard deviations from the first mean that are worth a warning
 
 
-def find_leaking_columns(draft: SchemaDraft) -> list[str]:
+def find_leaking_columns(draft: SchemaWithFirstRows) -> list[str]:
     """Warn of columns that alone determine the target in every row."""
     encoding, classes = draft.schema.treatment.encoding, draft.schema.task.classes
     if encoding is None or len(draft.frame) < FEWEST_ROWS:
@@ -44,7 +44,8 @@ def find_leaking_columns(draft: SchemaDraft) -> list[str]:
         for column, own in zip(
             encoding.columns, np.split(features, ends[:-1], axis=1), strict=True
         )
-        if own.shape[1] and _does_column_determine_target(own, targets, bool(classes))
+        if own.shape[1]
+        and _does_column_alone_determine_target(own, targets, bool(classes))
     ]
     return [
         f"column {name!r} alone determines the target in every row of the first "
@@ -54,7 +55,7 @@ def find_leaking_columns(draft: SchemaDraft) -> list[str]:
     ]
 
 
-def _does_column_determine_target(
+def _does_column_alone_determine_target(
     features: np.ndarray, targets: np.ndarray, classification: bool
 ) -> bool:
     """Return whether the features [n, k] of one column determine the targets [n]."""
@@ -74,12 +75,12 @@ def _does_column_determine_target(
         return False
     # What some of the rows contradict need not be looked for in all of them.
     some = slice(None, None, -(-len(values) // SOME_ROWS))
-    return _do_classes_form_blocks(values[some], targets[some]) and (
-        _do_classes_form_blocks(values, targets)
+    return _are_rows_sorted_by_class(values[some], targets[some]) and (
+        _are_rows_sorted_by_class(values, targets)
     )
 
 
-def _do_classes_form_blocks(values: np.ndarray, targets: np.ndarray) -> bool:
+def _are_rows_sorted_by_class(values: np.ndarray, targets: np.ndarray) -> bool:
     """Return whether classes [n] are adjacent when values [n] are sorted."""
     order = np.lexsort((targets, values))
     classes, ordered = targets[order], values[order]
@@ -95,12 +96,12 @@ def list_input_warnings(
     """Warn of everything unusual about inputs [n, *shape] that are to be predicted."""
     doubts = [
         f"{change.text}. Check the unit before you use these predictions."
-        for change in find_unit_changes(schema, inputs, missing)
+        for change in find_columns_in_other_units(schema, inputs, missing)
     ]
     return doubts + list_unusual_value_warnings(schema, inputs, missing)
 
 
-def check_inputs_of_environment(
+def list_warnings_of_environment_inputs(
     schema: Schema,
     name: str,
     inputs: NDArray[np.float32],
@@ -108,7 +109,7 @@ def check_inputs_of_environment(
     accept_units: bool,
 ) -> list[str]:
     """Return notes on unusual inputs [n, *shape]; those in another unit are refused."""
-    changes = find_unit_changes(schema, inputs, missing)
+    changes = find_columns_in_other_units(schema, inputs, missing)
     certain = [change for change in changes if change.is_certain]
     if certain and not accept_units:
         raise ValueError(
@@ -121,9 +122,9 @@ def check_inputs_of_environment(
     return [f"place {name!r}: {text}" for text in unusual]
 
 
-def find_unit_changes(
+def find_columns_in_other_units(
     schema: Schema, inputs: NDArray[np.float32], missing: Flags | None = None
-) -> list[UnitChange]:
+) -> list[ColumnUnitChange]:
     """Return the columns of inputs [n, d] that seem to be in another unit."""
     columns, quartiles = [], []
     for column, values in _iterate_numeric_columns(schema, inputs, missing):
@@ -134,7 +135,7 @@ def find_unit_changes(
                 quartiles.append(column.centre + column.scale * own)
     if not columns:  # as for the few rows of most requests to a server
         return []
-    return detect_unit_changes(columns, np.array(quartiles).reshape(-1, 3))
+    return detect_columns_in_other_units(columns, np.array(quartiles).reshape(-1, 3))
 
 
 def list_unusual_value_warnings(
@@ -204,11 +205,14 @@ def warn_of_single_class(classes: tuple[str, ...], targets: Tensor) -> list[str]
     """Warn if all targets [n] of an environment are of one class."""
     if classes and len(targets.unique()) == 1:
         only = classes[int(targets.flatten()[0])]
-        return [f"all rows have the class {only!r}, so the accuracy says little."]
+        return [
+            f"all rows have the class {only!r}, so the accuracy says little. Evaluate "
+            "the model on rows of every class."
+        ]
     return []
 
 
-def check_rows_are_new(model: Model, rows: EncodedRows) -> None:
+def check_rows_were_not_seen_in_training(model: Model, rows: EncodedRows) -> None:
     """Raise an error if the model was trained on the rows of an environment before."""
     history = {entry.fingerprint: entry for entry in model.history}
     for name in rows.rows:

@@ -9,7 +9,7 @@ from cirm.networks.base import Network
 from cirm.networks.layered import CNN
 from cirm.networks.mlp import CHUNK, MLP, Activation
 from cirm.networks.module import ModuleNetwork
-from cirm.registry import Registry
+from cirm.registry import NamedClassRegistry
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,7 +22,7 @@ NETWORKS = {
 }
 """Class by key."""
 
-REGISTRY = Registry("network", "cirm.networks", __name__, NETWORKS)
+REGISTRY = NamedClassRegistry("network", "cirm.networks", __name__, NETWORKS)
 """The built-in networks and those that installed packages offer."""
 
 __all__ = [

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cirm.randomness import Draws, Randomness
-from cirm.variational import Gaussian, sample_gaussian
+from cirm.randomness import RandomDraws, Randomness
+from cirm.variational import DiagonalGaussian, draw_samples_of_gaussian
 
 
 class Network(ABC):
@@ -107,32 +107,34 @@ class Network(ABC):
 
     @abstractmethod
     def __call__(
-        self, params: Tensor, inputs: Tensor, noise: Draws | None = None
+        self, params: Tensor, inputs: Tensor, noise: RandomDraws | None = None
     ) -> Tensor:
         """Compute outputs [replica, n, outputs]; with noise, dropout is applied."""
 
     @abstractmethod
     def compute_features(
-        self, params: Tensor, inputs: Tensor, noise: Draws | None = None
+        self, params: Tensor, inputs: Tensor, noise: RandomDraws | None = None
     ) -> Tensor:
         """Compute the inputs of the last layer, [replica, n, width]."""
 
     def sample_outputs(
-        self, q: Gaussian, inputs: Tensor, noise: Draws, samples: int
+        self, q: DiagonalGaussian, inputs: Tensor, noise: RandomDraws, samples: int
     ) -> Tensor:
         """Compute outputs [replica, sample, n, outputs] of networks drawn from `q`."""
         return self.sample_outputs_of_whole_networks(q, inputs, noise, samples)
 
     def sample_outputs_of_whole_networks(
-        self, q: Gaussian, inputs: Tensor, noise: Draws, samples: int
+        self, q: DiagonalGaussian, inputs: Tensor, noise: RandomDraws, samples: int
     ) -> Tensor:
         """Compute [replica, sample, n, outputs], one weight draw for all examples."""
-        weights = sample_gaussian(q, noise.normal(samples, self.size).to(inputs.device))
+        weights = draw_samples_of_gaussian(
+            q, noise.normal(samples, self.size).to(inputs.device)
+        )
         outputs = [self(w, inputs, noise) for w in weights.unbind(1)]
         return torch.stack(outputs, 1)
 
     def sample_outputs_with_fixed_noise(
-        self, q: Gaussian, inputs: Tensor, samples: int, member: int = 0
+        self, q: DiagonalGaussian, inputs: Tensor, samples: int, member: int = 0
     ) -> Tensor:
         """Compute outputs [replica, sample, n, outputs] of draws that never change.
 
@@ -144,5 +146,5 @@ class Network(ABC):
         if member:
             source = source.at("member", member)
         noise = source.normal(samples, self.size)
-        weights = sample_gaussian(q, noise.to(inputs.device))
+        weights = draw_samples_of_gaussian(q, noise.to(inputs.device))
         return torch.stack([self(w, inputs) for w in weights.unbind(1)], 1)

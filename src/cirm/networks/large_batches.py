@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from cirm.networks.layers import Layers, LayerSizes, apply_layers
+from cirm.networks.layers import Layers, LayerSizesAndActivation, apply_layers_in_order
 
 LARGE = 1000  # examples; with fewer, the preparation is not worth its time
 CHUNK = 1024  # examples whose layers are computed at once, to stay in the cache
@@ -23,7 +23,7 @@ WIDTH = 8  # widths of hidden layers become multiples of it
 MIN_ZEROS = 0.5  # of the inputs must be zero to look for those to leave out
 
 
-class PackedInputs(NamedTuple):
+class PackedSparseInputs(NamedTuple):
     """Examples in another order, without the inputs that are zero in a whole chunk.
 
     Attributes:
@@ -41,25 +41,27 @@ _packed: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
 def run_layers_on_large_batch(
-    plan: LayerSizes, params: Tensor, inputs: Tensor
+    plan: LayerSizesAndActivation, params: Tensor, inputs: Tensor
 ) -> Tensor:
     """Return the outputs [replica, n, out] of inputs [replica, n, ...]."""
-    layers = pad_layers(plan.split_parameters_into_layers(params))
+    layers = pad_hidden_layers_with_zero_units(
+        plan.split_parameters_into_layers(params)
+    )
     packed = get_cached_packed_inputs(inputs) if params.requires_grad else None
     if packed is None:
         chunks = inputs.flatten(2).split(CHUNK, 1)
-        outputs = [apply_layers(layers, plan.activations, x) for x in chunks]
+        outputs = [apply_layers_in_order(layers, plan.activations, x) for x in chunks]
         return torch.cat(outputs, 1)
     (weight, bias), *rest = layers
     outputs = [
-        apply_layers([(weight[:, kept], bias), *rest], plan.activations, x)
+        apply_layers_in_order([(weight[:, kept], bias), *rest], plan.activations, x)
         for kept, x in packed.chunks
     ]
     places = packed.places.expand(-1, -1, plan.sizes[-1])
     return torch.cat(outputs, 1).gather(1, places)
 
 
-def pad_layers(layers: Layers) -> Layers:
+def pad_hidden_layers_with_zero_units(layers: Layers) -> Layers:
     """Add units that are always zero to hidden layers, to round up their widths."""
     padded, before = [], 0
     for weight, bias in layers[:-1]:
@@ -70,18 +72,18 @@ def pad_layers(layers: Layers) -> Layers:
     return [*padded, (F.pad(weight, (0, 0, 0, before)), bias)]
 
 
-def get_cached_packed_inputs(inputs: Tensor) -> PackedInputs | None:
+def get_cached_packed_inputs(inputs: Tensor) -> PackedSparseInputs | None:
     """Return packed inputs, or None if hardly any can be left out."""
     if inputs.requires_grad:
         return None
     version, packed = _packed.get(inputs, (-1, None))
     if version != inputs._version:
-        packed = pack_sparse_inputs(inputs.flatten(2))
+        packed = pack_nonzero_inputs(inputs.flatten(2))
         _packed[inputs] = (inputs._version, packed)
     return packed
 
 
-def pack_sparse_inputs(x: Tensor) -> PackedInputs | None:
+def pack_nonzero_inputs(x: Tensor) -> PackedSparseInputs | None:
     """Pack inputs [replica, n, in], unless less than half of them are zero.
 
     Examples are ordered by their first input that is not zero, so that those of one
@@ -95,4 +97,4 @@ def pack_sparse_inputs(x: Tensor) -> PackedInputs | None:
     for chunk in rows.split(CHUNK, 1):
         kept = (chunk != 0).flatten(0, 1).any(0).nonzero().squeeze(1)
         chunks.append((kept, chunk[..., kept]))
-    return PackedInputs(order.argsort().unsqueeze(-1), chunks)
+    return PackedSparseInputs(order.argsort().unsqueeze(-1), chunks)

@@ -18,7 +18,7 @@ ACTIVATIONS = ("elu", "relu", "linear")
 """Names of the activations."""
 
 
-class LayerSizes(NamedTuple):
+class LayerSizesAndActivation(NamedTuple):
     """The sizes of layers from the inputs on, and the activation of each layer.
 
     The flat parameters may be longer than these layers need.
@@ -39,19 +39,22 @@ class LayerSizes(NamedTuple):
         return list(zip(views[::2], views[1::2], strict=True))
 
 
-def run_layers(
-    plan: LayerSizes, params: Tensor, x: Tensor, masks: Sequence[Tensor | None]
+def compute_layer_outputs(
+    plan: LayerSizesAndActivation,
+    params: Tensor,
+    x: Tensor,
+    masks: Sequence[Tensor | None],
 ) -> Tensor:
     """Return the outputs [replica, n, out] of inputs [replica, n, in].
 
     The outputs of each layer are multiplied by its mask, if it has one.
     """
-    return apply_layers(
+    return apply_layers_in_order(
         plan.split_parameters_into_layers(params), plan.activations, x, masks
     )
 
 
-def apply_layers(
+def apply_layers_in_order(
     layers: Layers,
     activations: Sequence[str],
     x: Tensor,
@@ -67,7 +70,7 @@ def apply_layers(
 
 
 def run_layers_with_sampled_weights(
-    plan: LayerSizes,
+    plan: LayerSizesAndActivation,
     mean: Tensor,
     log_std: Tensor,
     x: Tensor,

@@ -17,12 +17,12 @@ from cirm.networks.large_batches import LARGE, run_layers_on_large_batch
 from cirm.networks.layers import (
     ACTIVATIONS,
     Layers,
-    LayerSizes,
-    run_layers,
+    LayerSizesAndActivation,
+    compute_layer_outputs,
     run_layers_with_sampled_weights,
 )
-from cirm.randomness import Draws, Randomness
-from cirm.variational import Gaussian
+from cirm.randomness import RandomDraws, Randomness
+from cirm.variational import DiagonalGaussian
 
 CHUNK = 4096  # examples whose layers are computed at once, to stay in the cache
 
@@ -67,12 +67,14 @@ class MLP(Network):
         if not 0 <= self.dropout < 1:
             raise ValueError(
                 "The setting dropout, the fraction of units that is dropped, must be "
-                f"at least 0 and less than 1, but is {self.dropout}."
+                f"at least 0 and less than 1, but is {self.dropout}. Change it with "
+                "--set dropout=VALUE (in Python dropout=)."
             )
         if self.activation not in ACTIVATIONS:
             raise ValueError(
                 f"The setting activation must be one of {', '.join(ACTIVATIONS)}, but "
-                f"is {self.activation!r}."
+                f"is {self.activation!r}. Change it with --set activation=VALUE (in "
+                "Python activation=)."
             )
 
     @classmethod
@@ -105,9 +107,9 @@ class MLP(Network):
         return cls(sizes, description["activation"], description["dropout"])
 
     @cached_property
-    def _layer_sizes(self) -> LayerSizes:
+    def _layer_sizes(self) -> LayerSizesAndActivation:
         hidden = (self.activation,) * (len(self.sizes) - 2)
-        return LayerSizes(self.sizes, (*hidden, "linear"))
+        return LayerSizesAndActivation(self.sizes, (*hidden, "linear"))
 
     @cached_property
     def size(self) -> int:  # type: ignore[override]
@@ -154,37 +156,47 @@ class MLP(Network):
         return self._layer_sizes.split_parameters_into_layers(params)
 
     def __call__(
-        self, params: Tensor, inputs: Tensor, noise: Draws | None = None
+        self, params: Tensor, inputs: Tensor, noise: RandomDraws | None = None
     ) -> Tensor:
         """Outputs [replica, n, outputs]."""
         drops = noise is not None and self.dropout > 0
         if inputs.shape[1] >= LARGE and not drops:
             return run_layers_on_large_batch(self._layer_sizes, params, inputs)
         pieces = [
-            self._run_layers(self._layer_sizes, params, x, noise)
+            self._run_layers_with_dropout(self._layer_sizes, params, x, noise)
             for x in inputs.flatten(2).split(CHUNK, 1)
         ]
-        return _concatenate_tensors(pieces, 1)
+        return _concatenate_tensors_without_copy(pieces, 1)
 
     def compute_features(
-        self, params: Tensor, inputs: Tensor, noise: Draws | None = None
+        self, params: Tensor, inputs: Tensor, noise: RandomDraws | None = None
     ) -> Tensor:
         """The last hidden layer, [replica, n, width]."""
-        plan = LayerSizes(self.sizes[:-1], self._layer_sizes.activations[:-1])
+        plan = LayerSizesAndActivation(
+            self.sizes[:-1], self._layer_sizes.activations[:-1]
+        )
         x = inputs.flatten(2)
-        return self._run_layers(plan, params, x, noise) if plan.activations else x
+        return (
+            self._run_layers_with_dropout(plan, params, x, noise)
+            if plan.activations
+            else x
+        )
 
-    def _run_layers(
-        self, plan: LayerSizes, params: Tensor, x: Tensor, noise: Draws | None
+    def _run_layers_with_dropout(
+        self,
+        plan: LayerSizesAndActivation,
+        params: Tensor,
+        x: Tensor,
+        noise: RandomDraws | None,
     ) -> Tensor:
         masks = [
             self._draw_dropout_mask(layer, x, noise, x.shape[1], width)
             for layer, width in enumerate(plan.sizes[1:])
         ]
-        return run_layers(plan, params, x, masks)
+        return compute_layer_outputs(plan, params, x, masks)
 
     def sample_outputs(
-        self, q: Gaussian, inputs: Tensor, noise: Draws, samples: int
+        self, q: DiagonalGaussian, inputs: Tensor, noise: RandomDraws, samples: int
     ) -> Tensor:
         """Outputs [replica, sample, n, outputs] by local reparametrisation.
 
@@ -201,10 +213,10 @@ class MLP(Network):
             pieces.append(
                 run_layers_with_sampled_weights(self._layer_sizes, *q, x, draws, masks)
             )
-        return _concatenate_tensors(pieces, 2)
+        return _concatenate_tensors_without_copy(pieces, 2)
 
     def _draw_dropout_mask(
-        self, layer: int, x: Tensor, noise: Draws | None, *shape: int
+        self, layer: int, x: Tensor, noise: RandomDraws | None, *shape: int
     ) -> Tensor | None:
         """What dropout multiplies a layer's outputs by; the last has none."""
         if noise is None or not self.dropout or layer == len(self.sizes) - 2:
@@ -213,7 +225,7 @@ class MLP(Network):
         return noise.bernoulli(keep, *shape).div_(keep).to(x.device)
 
 
-def _concatenate_tensors(pieces: list[Tensor], axis: int) -> Tensor:
+def _concatenate_tensors_without_copy(pieces: list[Tensor], axis: int) -> Tensor:
     """Pieces one after another; a single one is not copied."""
     return pieces[0] if len(pieces) == 1 else torch.cat(pieces, axis)
 

@@ -13,7 +13,7 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from cirm.networks.base import Network
-from cirm.randomness import Draws, Randomness
+from cirm.randomness import RandomDraws, Randomness
 
 NORMALISATIONS = (_BatchNorm, nn.LayerNorm, nn.GroupNorm)
 
@@ -240,13 +240,13 @@ class ModuleNetwork(Network):
         }
 
     def __call__(
-        self, params: Tensor, inputs: Tensor, noise: Draws | None = None
+        self, params: Tensor, inputs: Tensor, noise: RandomDraws | None = None
     ) -> Tensor:
         """Compute outputs [replica, n, outputs]."""
         return self._run_module(params, inputs, noise)[0]
 
     def compute_features(
-        self, params: Tensor, inputs: Tensor, noise: Draws | None = None
+        self, params: Tensor, inputs: Tensor, noise: RandomDraws | None = None
     ) -> Tensor:
         """Compute the inputs of the last linear layer, [replica, n, width].
 
@@ -318,7 +318,7 @@ class ModuleNetwork(Network):
         return torch.cat(list(pieces.values()))
 
     def _run_module(
-        self, params: Tensor, inputs: Tensor, noise: Draws | None
+        self, params: Tensor, inputs: Tensor, noise: RandomDraws | None
     ) -> tuple[Tensor, Tensor]:
         self.module.train(noise is not None)
         for layer in self.module.modules():

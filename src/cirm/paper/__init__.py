@@ -25,9 +25,9 @@ EXPERIMENTS: dict[str, PaperExperiment] = {
         tables_3_4.build_table3_experiment(),
         tables_3_4.build_table4_experiment(),
         table_5.build_table5_experiment(),
-        readings.build_alternative_readings_experiment(),
-        inference_readings.build_inference_readings_experiment(),
-        table_2_readings.build_table2_readings_experiment(),
+        readings.build_alternative_interpretations_experiment(),
+        inference_readings.build_inference_interpretations_experiment(),
+        table_2_readings.build_table2_interpretations_experiment(),
         table_2_readings.build_both_colourings_experiment(),
         table_2_readings.build_partial_datasets_experiment(),
         beyond.build_steady_experiment(),
@@ -38,7 +38,7 @@ EXPERIMENTS: dict[str, PaperExperiment] = {
 }
 
 
-def get_experiment(name: str) -> PaperExperiment:
+def get_paper_experiment(name: str) -> PaperExperiment:
     """Return the experiment of a name."""
     if name not in EXPERIMENTS:
         raise ValueError(

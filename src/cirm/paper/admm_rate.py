@@ -32,7 +32,7 @@ REPEATS = 10  # runs, whose gaps are averaged
 POINTS = 40  # at which the gap is computed, evenly spaced on a logarithmic axis
 
 
-class ConvergenceCurve(NamedTuple):
+class ADMMConvergenceCurve(NamedTuple):
     """The gap after each of some numbers of steps, and the order that bounds it."""
 
     label: str
@@ -41,7 +41,7 @@ class ConvergenceCurve(NamedTuple):
     bounds: list[float]
 
 
-def measure_admm_rates(seed: int = 0) -> list[ConvergenceCurve]:
+def measure_admm_convergence_rates(seed: int = 0) -> list[ADMMConvergenceCurve]:
     """Measure convex and strongly convex problems, averaged over `REPEATS` runs.
 
     The gap is that of the averages of all x_e so far: the sum of risks above its
@@ -55,7 +55,9 @@ def measure_admm_rates(seed: int = 0) -> list[ConvergenceCurve]:
         # The bound touches the curve once, from above: only its slope is a claim.
         scale = np.max(gaps[len(gaps) // 2 :] / order[len(order) // 2 :])
         bounds = (scale * order).tolist()
-        curves.append(ConvergenceCurve(label, steps.tolist(), gaps.tolist(), bounds))
+        curves.append(
+            ADMMConvergenceCurve(label, steps.tolist(), gaps.tolist(), bounds)
+        )
     return curves
 
 
@@ -67,7 +69,7 @@ def run_stochastic_admm(weakest: float, steps: NDArray[np.int64], seed: int) -> 
     """
     rng = np.random.default_rng(seed)
     scales = np.linspace(weakest, 2.0, DIMENSION) ** 0.5
-    turns = [_draw_input_directions(rng, weakest) for _ in range(ENVIRONMENTS)]
+    turns = [_draw_directions_of_inputs(rng, weakest) for _ in range(ENVIRONMENTS)]
     roots = np.stack([turn * scales for turn in turns])  # [e, d, d]: x = root @ noise
     moments = roots @ roots.transpose(0, 2, 1)
     truth = rng.normal(size=DIMENSION)
@@ -93,12 +95,12 @@ def run_stochastic_admm(weakest: float, steps: NDArray[np.int64], seed: int) -> 
         total = total + x
         if step == steps[len(gaps)]:
             gaps.append(
-                float(_compute_optimality_gap(total / step, moments, truth).mean())
+                float(_compute_admm_optimality_gap(total / step, moments, truth).mean())
             )
     return np.array(gaps)
 
 
-def _draw_input_directions(rng: np.random.Generator, weakest: float) -> Array:
+def _draw_directions_of_inputs(rng: np.random.Generator, weakest: float) -> Array:
     """Return directions of the inputs; the weakest one is the same everywhere."""
     turn = np.linalg.qr(rng.normal(size=(DIMENSION, DIMENSION)))[0]
     if weakest:
@@ -109,7 +111,7 @@ def _draw_input_directions(rng: np.random.Generator, weakest: float) -> Array:
     return fixed
 
 
-def _compute_optimality_gap(x: Array, moments: Array, truth: Array) -> Array:
+def _compute_admm_optimality_gap(x: Array, moments: Array, truth: Array) -> Array:
     """Return the gap of averages x [repeat, e, d], [repeat]."""
     off = x - truth
     gradients = np.einsum("eij,rej->rei", moments, off)

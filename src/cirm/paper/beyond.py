@@ -9,14 +9,14 @@ from cirm.paper.experiment import (
     ExperimentRow,
     ExperimentTrial,
     PaperExperiment,
-    PrintedTableLayout,
-    PrintedTableLine,
+    PaperTableLayout,
+    PaperTableLineLayout,
 )
 from cirm.paper.tables_1_2 import (
     MNIST,
-    build_accuracy_cell,
-    build_image_experiment,
-    build_image_trial,
+    build_colored_image_experiment,
+    build_colored_image_trial,
+    build_paper_accuracy_cell,
     build_unpublished_accuracy_cells,
 )
 from cirm.paper.verdicts import ADAPTED_SPLIT_PREFIX
@@ -63,7 +63,8 @@ LEARNER_TITLES = {"steady": "steady", GRAY_ORACLE_LABEL: "steady on gray", "erm"
 def build_steady_experiment() -> PaperExperiment:
     """Return our learner, the same without colour in its images, and ERM."""
     rows = [
-        _build_steady_row(name, title, data) for name, (title, data) in ROWS.items()
+        _build_experiment_row_of_steady(name, title, data)
+        for name, (title, data) in ROWS.items()
     ]
     adapted = [
         (f"{ADAPTED_SPLIT_PREFIX}{count}", f"adapted, {count} rows")
@@ -74,61 +75,63 @@ def build_steady_experiment() -> PaperExperiment:
     places += [(GRAY_ORACLE_LABEL, "test", "unseen"), ("erm", "train", "train")]
     places += [("erm", "test", "unseen")]
     lines = [
-        PrintedTableLine(
+        PaperTableLineLayout(
             (row.name,), tuple((row.name, label, split) for label, split, _ in places)
         )
         for row in rows
     ]
     columns = tuple((LEARNER_TITLES[label], title) for label, _, title in places)
-    layout = PrintedTableLayout("Accuracy, %", ("",), columns, tuple(lines))
+    layout = PaperTableLayout("Accuracy, %", ("",), columns, tuple(lines))
     title = (
         "Beyond the paper: steady in the paper's protocol, before and after adapting"
     )
-    return build_image_experiment("beyond", title, 10, rows, layout)
+    return build_colored_image_experiment("beyond", title, 10, rows, layout)
 
 
 def build_steady_ablation_experiment() -> PaperExperiment:
     """Return our learner, and the same without some of its parts."""
     rows = [
-        _build_ablation_row(name, *ROWS[name])
+        _build_experiment_row_of_ablation(name, *ROWS[name])
         for name in ("mnist b01 n=2", "mnist b11 n=2", "mnist b01 n=6")
     ]
     splits = {"test": "unseen", f"{ADAPTED_SPLIT_PREFIX}all": "adapted, all rows"}
     columns = [(row.name, split) for row in rows for split in splits]
     lines = [
-        PrintedTableLine(
+        PaperTableLineLayout(
             (label,), tuple((name, label, split) for name, split in columns)
         )
         for label in ABLATION_SETTINGS
     ]
     headings = tuple((name, splits[split]) for name, split in columns)
-    layout = PrintedTableLayout("Accuracy, %", ("",), headings, tuple(lines))
-    return build_image_experiment(
+    layout = PaperTableLayout("Accuracy, %", ("",), headings, tuple(lines))
+    return build_colored_image_experiment(
         "ablation", "Ablation: steady without some of its parts", 5, rows, layout
     )
 
 
-def _build_ablation_row(name: str, title: str, data: dict[str, Any]) -> ExperimentRow:
+def _build_experiment_row_of_ablation(
+    name: str, title: str, data: dict[str, Any]
+) -> ExperimentRow:
     trials = tuple(
-        _build_steady_trial(
+        _build_experiment_trial_of_steady(
             label, data, settings=settings, adapt=ADAPTATION_ROW_COUNTS[-1:]
         )
         for label, settings in ABLATION_SETTINGS.items()
     )
     cells = build_unpublished_accuracy_cells(ABLATION_SETTINGS)
     cells += tuple(
-        build_accuracy_cell(label, f"{ADAPTED_SPLIT_PREFIX}all")
+        build_paper_accuracy_cell(label, f"{ADAPTED_SPLIT_PREFIX}all")
         for label in ABLATION_SETTINGS
     )
     return ExperimentRow(name, title, trials, cells)
 
 
-def _build_steady_trial(
+def _build_experiment_trial_of_steady(
     label: str,
     data: dict[str, Any],
     **rest: Any,  # noqa: ANN401
 ) -> ExperimentTrial:
-    return build_image_trial(
+    return build_colored_image_trial(
         label,
         "steady",
         data,
@@ -139,16 +142,18 @@ def _build_steady_trial(
     )
 
 
-def _build_steady_row(name: str, title: str, data: dict[str, Any]) -> ExperimentRow:
+def _build_experiment_row_of_steady(
+    name: str, title: str, data: dict[str, Any]
+) -> ExperimentRow:
     gray = {**data, "scheme": "gray"}
     trials = (
-        _build_steady_trial("steady", data, adapt=ADAPTATION_ROW_COUNTS),
-        _build_steady_trial(GRAY_ORACLE_LABEL, gray),
-        build_image_trial("erm", "erm", data),
+        _build_experiment_trial_of_steady("steady", data, adapt=ADAPTATION_ROW_COUNTS),
+        _build_experiment_trial_of_steady(GRAY_ORACLE_LABEL, gray),
+        build_colored_image_trial("erm", "erm", data),
     )
     cells = build_unpublished_accuracy_cells(LEARNER_TITLES)
     cells += tuple(
-        build_accuracy_cell("steady", f"{ADAPTED_SPLIT_PREFIX}{count}")
+        build_paper_accuracy_cell("steady", f"{ADAPTED_SPLIT_PREFIX}{count}")
         for count in ADAPTATION_ROW_COUNTS
     )
     return ExperimentRow(name, title, trials, cells)

@@ -48,14 +48,14 @@ class InvariantPredictorCount(NamedTuple):
     violations: int
 
 
-class Moments(NamedTuple):
+class EnvironmentMoments(NamedTuple):
     """E x x^T [e, d, d] and E x y [e, d] of environments."""
 
     inputs: Array
     targets: Array
 
 
-def draw_environment_moments(count: int, seed: int) -> Moments:
+def draw_environment_moments(count: int, seed: int) -> EnvironmentMoments:
     """Draw environments with the same cause of y and different effects."""
     rng = np.random.default_rng(seed)
     inputs, targets = [], []
@@ -71,11 +71,11 @@ def draw_environment_moments(count: int, seed: int) -> Moments:
         x = np.concatenate([cause[None], effects])
         inputs.append(x @ x.T)
         targets.append(x @ y)
-    return Moments(np.stack(inputs), np.stack(targets))
+    return EnvironmentMoments(np.stack(inputs), np.stack(targets))
 
 
 def compute_invariance_violations(
-    v: Array, moments: Moments, spread: float = 0.0
+    v: Array, moments: EnvironmentMoments, spread: float = 0.0
 ) -> Array:
     """Return the constraint of each environment at a predictor v [d], [e].
 

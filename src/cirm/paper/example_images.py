@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cirm.data.colored import Colored
 from cirm.environments import Environment
 from cirm.records import write_bytes_atomically
-from cirm.report.page import Picture
+from cirm.report.page import PngPicture
 
 Pixels = NDArray[np.float32]
 
@@ -37,7 +37,7 @@ _LEFT, _TOP, _APART, _EDGE = 1.85, 0.7, 0.24, 0.18  # inches around the blocks
 _FAINT_GREY = "0.35"
 
 
-class EnvironmentExamples(NamedTuple):
+class EnvironmentExampleImages(NamedTuple):
     """Examples of one environment: inputs [n, 2, height, width] and labels [n]."""
 
     name: str
@@ -46,30 +46,30 @@ class EnvironmentExamples(NamedTuple):
     labels: NDArray[np.int64]
 
 
-class ColoringExamples(NamedTuple):
+class ColoringExampleImages(NamedTuple):
     """One colouring of the environments, from the top of the figure down."""
 
     title: str
     note: str
-    blocks: Sequence[EnvironmentExamples]
+    blocks: Sequence[EnvironmentExampleImages]
 
 
-def render_example_images(dataset: Colored, seed: int = 0) -> Picture:
+def render_example_images(dataset: Colored, seed: int = 0) -> PngPicture:
     """Draw the examples of one colouring, with a caption."""
     caption = "Examples of each environment; the unseen one comes last."
-    return Picture(
+    return PngPicture(
         render_example_figure([collect_example_images(dataset, seed)]), caption
     )
 
 
-def collect_example_images(dataset: Colored, seed: int) -> ColoringExamples:
+def collect_example_images(dataset: Colored, seed: int) -> ColoringExampleImages:
     """Collect examples of the training environments, then of the unseen one."""
     problem = dataset.draw_problem((seed,))
     flips = (*dataset.list_flip_probabilities(), dataset.test_flip)
     environments = (*problem.train, *problem.test)
     blocks = list(map(_collect_environment_examples, environments, flips))
     title = f"{Path(dataset.source).name}, {dataset.scheme}"
-    return ColoringExamples(title, TITLES[dataset.scheme], blocks)
+    return ColoringExampleImages(title, TITLES[dataset.scheme], blocks)
 
 
 def convert_inputs_to_rgb(inputs: Pixels) -> Pixels:
@@ -87,7 +87,7 @@ def convert_inputs_to_rgb(inputs: Pixels) -> Pixels:
     return colors
 
 
-def write_example_figure(panels: Sequence[ColoringExamples], path: Path) -> None:
+def write_example_figure(panels: Sequence[ColoringExampleImages], path: Path) -> None:
     """Write the figure of `render_example_figure` in the format that the name says."""
     kind = path.suffix.removeprefix(".").lower()
     if kind not in FORMATS:
@@ -100,7 +100,7 @@ def write_example_figure(panels: Sequence[ColoringExamples], path: Path) -> None
 
 
 def render_example_figure(
-    panels: Sequence[ColoringExamples], kind: str = "png", columns: int = 10
+    panels: Sequence[ColoringExampleImages], kind: str = "png", columns: int = 10
 ) -> bytes:
     """Draw panels side by side, in each block a row of examples per label."""
     import matplotlib
@@ -148,8 +148,8 @@ def render_example_figure(
 
 def _collect_environment_examples(
     environment: Environment, flip: float
-) -> EnvironmentExamples:
+) -> EnvironmentExampleImages:
     rows = torch.arange(min(len(environment), EXAMPLES))[None]
     x, y = environment.take(rows)
     note = f"colour flips {flip:.0%}"
-    return EnvironmentExamples(environment.name, note, x[0].numpy(), y[0].numpy())
+    return EnvironmentExampleImages(environment.name, note, x[0].numpy(), y[0].numpy())

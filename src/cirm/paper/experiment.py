@@ -10,8 +10,8 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 from cirm.evaluation.adaptation import RowCount
-from cirm.runs.choice import ChooseSettingJob
-from cirm.runs.jobs import Job, format_trial_identity
+from cirm.runs.choice import ChooseSettingValueJob
+from cirm.runs.jobs import TrainingJob, format_trial_identity
 
 CellPosition = tuple[str, str, str]
 """The place of a number in a table: row, learner, split."""
@@ -27,7 +27,7 @@ class PublishedValue(NamedTuple):
     std: float | None = None
 
 
-class TableCell(NamedTuple):
+class PaperTableCell(NamedTuple):
     """A number to measure, with that of the paper and that of other published work."""
 
     learner: str
@@ -44,7 +44,9 @@ def read_published_table(name: str) -> Any:  # noqa: ANN401  the tables differ i
     return json.loads(text)[name]
 
 
-def parse_published_value(printed: Mapping[str, float] | None) -> PublishedValue | None:
+def parse_published_mean_and_std(
+    printed: Mapping[str, float] | None,
+) -> PublishedValue | None:
     """Return a mean and standard deviation of paper_tables.json."""
     return None if printed is None else PublishedValue(printed["mean"], printed["std"])
 
@@ -95,7 +97,7 @@ class ExperimentTrial:
         """The image source that it needs, if any."""
         return str(self.data.get("source", ""))
 
-    def plan_jobs(self, seeds: Sequence[int]) -> list[Job]:
+    def plan_jobs(self, seeds: Sequence[int]) -> list[TrainingJob]:
         """Plan its jobs, with the values of presets written out.
 
         A job's key thus changes when a preset does.
@@ -108,9 +110,11 @@ class ExperimentTrial:
         if self.infer_preset:
             preset = get_inference_class(self.infer).presets[self.infer_preset]
             inference = {**preset, **inference}
-        choice = partial(ChooseSettingJob, setting=self.setting, values=self.values)
+        choice = partial(
+            ChooseSettingValueJob, setting=self.setting, values=self.values
+        )
         return [
-            (choice if self.setting else Job)(
+            (choice if self.setting else TrainingJob)(
                 dataset=self.dataset,
                 learner=self.learner,
                 order=self.order,
@@ -140,7 +144,7 @@ class ExperimentRow:
     name: str
     title: str
     trials: tuple[ExperimentTrial, ...]
-    cells: tuple[TableCell, ...]
+    cells: tuple[PaperTableCell, ...]
     pools: tuple[str, ...] = ()
 
     @property
@@ -150,7 +154,7 @@ class ExperimentRow:
 
 
 @dataclass(frozen=True)
-class PrintedTableLine:
+class PaperTableLineLayout:
     """A line of a printed table: its headings, and the place of each number."""
 
     headings: tuple[str, ...]
@@ -158,13 +162,13 @@ class PrintedTableLine:
 
 
 @dataclass(frozen=True)
-class PrintedTableLayout:
+class PaperTableLayout:
     """A printed table; each column has a heading of one or more parts."""
 
     title: str
     corner: tuple[str, ...]
     columns: tuple[tuple[str, ...], ...]
-    lines: tuple[PrintedTableLine, ...]
+    lines: tuple[PaperTableLineLayout, ...]
 
 
 @dataclass(frozen=True)
@@ -183,7 +187,7 @@ class PaperExperiment:
     title: str
     seeds: int
     rows: tuple[ExperimentRow, ...]
-    layouts: tuple[PrintedTableLayout, ...]
+    layouts: tuple[PaperTableLayout, ...]
     chance: float | None = None
     axis: str = ""
     repeats: bool = False

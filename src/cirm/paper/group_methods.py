@@ -17,12 +17,12 @@ from cirm.paper.experiment import ExperimentRow, ExperimentTrial, PaperExperimen
 from cirm.paper.tables_1_2 import (
     GRAY,
     MNIST,
-    build_image_experiment,
-    build_image_trial,
-    build_one_line_per_learner_layout,
+    build_colored_image_experiment,
+    build_colored_image_trial,
+    build_layout_with_line_per_learner,
     build_unpublished_accuracy_cells,
 )
-from cirm.paper.tables_3_4 import DATA, SELECTIONS, build_inference_trial
+from cirm.paper.tables_3_4 import DATA, SELECTIONS, build_environment_inference_trial
 
 SIZES = (1000, 25_000)
 LABEL_FLIPS = tuple(n / 20 for n in range(8))  # 0 to 0.35
@@ -49,7 +49,9 @@ def build_group_methods_experiment() -> PaperExperiment:
             f"{size}", f"MNIST, b01, 2 environments of {size:,}", trials
         )
         for size in SIZES
-        for trials in [_list_group_trials({**MNIST, "examples": size, "sweep": ()})]
+        for trials in [
+            _list_trials_of_group_methods({**MNIST, "examples": size, "sweep": ()})
+        ]
     ]
     return _build_group_methods_or_noise_experiment(
         "groups", "Methods with and without groups", 5, rows
@@ -60,7 +62,7 @@ def build_label_noise_experiment() -> PaperExperiment:
     """Return plain training, EIIL and our learner as the label noise grows."""
     rows = [
         _build_group_methods_row(
-            f"{flip:g}", f"label noise {flip:g}", _list_label_noise_trials(flip)
+            f"{flip:g}", f"label noise {flip:g}", _list_trials_with_label_noise(flip)
         )
         for flip in LABEL_FLIPS
     ]
@@ -69,32 +71,32 @@ def build_label_noise_experiment() -> PaperExperiment:
     )
 
 
-def _list_group_trials(data: dict[str, Any]) -> list[ExperimentTrial]:
-    trials = [_build_steady_trial(data)]
+def _list_trials_of_group_methods(data: dict[str, Any]) -> list[ExperimentTrial]:
+    trials = [_build_group_trial_of_steady(data)]
     for label, (learner, rest) in METHODS.items():
         own = {**data, **TRUE_GROUPS} if "true groups" in label else data
         way = "joint", DEFAULTS_NOTE, ""
-        trials.append(build_image_trial(label, learner, own, *way, **rest))
+        trials.append(build_colored_image_trial(label, learner, own, *way, **rest))
     return trials
 
 
-def _list_label_noise_trials(flip: float) -> list[ExperimentTrial]:
+def _list_trials_with_label_noise(flip: float) -> list[ExperimentTrial]:
     data = {
         **DATA, "environments": 2, "flips": (0.2, 0.1), "examples": 1000,
         "label_flip": flip, "sweep": (),
     }  # fmt: skip
     way = "joint", SELECTIONS["erm"], "irm"
     return [
-        _build_steady_trial(data),
-        build_image_trial("erm", "erm", data, *way),
-        build_inference_trial("irmv1", data, "eiil"),
-        build_inference_trial("irmv1", data, ""),
-        build_image_trial(GRAY, "erm", {**data, "scheme": "gray"}, *way),
+        _build_group_trial_of_steady(data),
+        build_colored_image_trial("erm", "erm", data, *way),
+        build_environment_inference_trial("irmv1", data, "eiil"),
+        build_environment_inference_trial("irmv1", data, ""),
+        build_colored_image_trial(GRAY, "erm", {**data, "scheme": "gray"}, *way),
     ]
 
 
-def _build_steady_trial(data: dict[str, Any]) -> ExperimentTrial:
-    return build_image_trial(
+def _build_group_trial_of_steady(data: dict[str, Any]) -> ExperimentTrial:
+    return build_colored_image_trial(
         "steady", "steady", data, selection=FROZEN_DEFAULTS_NOTE, preset=""
     )
 
@@ -109,9 +111,9 @@ def _build_group_methods_row(
 def _build_group_methods_or_noise_experiment(
     name: str, title: str, seeds: int, rows: Sequence[ExperimentRow]
 ) -> PaperExperiment:
-    layout = build_one_line_per_learner_layout(
+    layout = build_layout_with_line_per_learner(
         rows, ("data", "learner"), lambda row, label: (row.title, label)
     )
-    return build_image_experiment(
+    return build_colored_image_experiment(
         name, f"Beyond the paper: {title[0].lower()}{title[1:]}", seeds, rows, layout
     )

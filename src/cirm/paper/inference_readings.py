@@ -16,18 +16,18 @@ from cirm.paper.experiment import (
     ExperimentRow,
     ExperimentTrial,
     PaperExperiment,
-    PrintedTableLayout,
-    PrintedTableLine,
+    PaperTableLayout,
+    PaperTableLineLayout,
 )
-from cirm.paper.readings import describe_reading
+from cirm.paper.readings import describe_interpretation_of_paper
 from cirm.paper.tables_1_2 import (
     SPLITS,
-    build_accuracy_cell,
-    build_image_experiment,
-    build_one_line_per_learner_layout,
+    build_colored_image_experiment,
+    build_layout_with_line_per_learner,
+    build_paper_accuracy_cell,
     build_unpublished_accuracy_cells,
 )
-from cirm.paper.tables_3_4 import ONE, TWO, build_inference_trial
+from cirm.paper.tables_3_4 import ONE, TWO, build_environment_inference_trial
 
 SettingsByReading = dict[str, dict[str, dict[str, Any]]]
 """By name: the settings that a reading changes, by the part of the trial."""
@@ -76,24 +76,26 @@ BY_GROUP: dict[str, SettingsByReading] = {
 }
 
 
-def build_inference_readings_experiment() -> PaperExperiment:
+def build_inference_interpretations_experiment() -> PaperExperiment:
     """Return readings on two given environments, on one split, and on a split pool."""
     one = {**ONE, "examples": SIZE}
     two = {size: {**TWO, "examples": size // 2} for size in POOLED}
     rows = [
-        _build_inference_readings_row("two given", two[SIZE], "", GIVEN),
-        _build_inference_readings_row("one split", one, "eiil", SPLIT),
+        _build_row_of_inference_interpretations("two given", two[SIZE], "", GIVEN),
+        _build_row_of_inference_interpretations("one split", one, "eiil", SPLIT),
     ]
     pooled = {"irmv1": AS_IT_IS, "c-virmv1": NARROW}
     rows += [
-        _build_inference_readings_row(
+        _build_row_of_inference_interpretations(
             f"two pooled and split, {size:,} examples", data, "eiil", pooled
         )
         for size, data in two.items()
     ]
     narrow = {"c-virmv1": NARROW}
     rows += [
-        _build_inference_readings_row(f"{name}, {ALL:,} examples", data, infer, narrow)
+        _build_row_of_inference_interpretations(
+            f"{name}, {ALL:,} examples", data, infer, narrow
+        )
         for name, data, infer in (
             ("two given", TWO, ""),
             ("two pooled and split", TWO, "eiil"),
@@ -104,39 +106,47 @@ def build_inference_readings_experiment() -> PaperExperiment:
         _build_group_scores_row(f"one split, {size:,}", {**ONE, "examples": size})
         for size in SCORED_BY_GROUP
     ]
-    layout = build_one_line_per_learner_layout(
-        rows, ("environments", "learner: reading"), _describe_line_of_reading
+    layout = build_layout_with_line_per_learner(
+        rows,
+        ("environments", "learner: reading"),
+        _describe_table_line_of_interpretation,
     )
     title = (
         f"Readings of tables 3 and 4, with {SIZE:,} examples unless stated otherwise"
     )
     whole = [*rows, *groups]
-    experiment = build_image_experiment("readings-inferred", title, 3, whole, layout)
+    experiment = build_colored_image_experiment(
+        "readings-inferred", title, 3, whole, layout
+    )
     return replace(experiment, layouts=(layout, _build_group_scores_layout(groups)))
 
 
-def _describe_line_of_reading(row: ExperimentRow, label: str) -> tuple[str, str]:
-    return describe_reading(row.name), describe_reading(label)
+def _describe_table_line_of_interpretation(
+    row: ExperimentRow, label: str
+) -> tuple[str, str]:
+    return describe_interpretation_of_paper(row.name), describe_interpretation_of_paper(
+        label
+    )
 
 
 def _build_group_scores_row(name: str, data: dict[str, Any]) -> ExperimentRow:
     """Return a row whose learners are also scored on each inferred group."""
-    row = _build_inference_readings_row(name, data, "eiil", BY_GROUP)
-    more = tuple(build_accuracy_cell(label, INFERRED) for label in row.labels)
+    row = _build_row_of_inference_interpretations(name, data, "eiil", BY_GROUP)
+    more = tuple(build_paper_accuracy_cell(label, INFERRED) for label in row.labels)
     return replace(row, cells=(*row.cells, *more))
 
 
-def _build_group_scores_layout(rows: list[ExperimentRow]) -> PrintedTableLayout:
+def _build_group_scores_layout(rows: list[ExperimentRow]) -> PaperTableLayout:
     columns = {**{s: s for s in SPLITS}, INFERRED: "train, mean of inferred groups"}
     lines = [
-        PrintedTableLine(
-            _describe_line_of_reading(row, label),
+        PaperTableLineLayout(
+            _describe_table_line_of_interpretation(row, label),
             tuple((row.name, label, split) for split in columns),
         )
         for row in rows
         for label in row.labels
     ]
-    return PrintedTableLayout(
+    return PaperTableLayout(
         "Accuracy, %, with the examples scored by inferred group",
         ("environments", "learner: reading"),
         tuple((name,) for name in columns.values()),
@@ -144,12 +154,12 @@ def _build_group_scores_layout(rows: list[ExperimentRow]) -> PrintedTableLayout:
     )
 
 
-def _build_inference_readings_row(
+def _build_row_of_inference_interpretations(
     name: str, data: dict[str, Any], infer: str, readings: dict[str, SettingsByReading]
 ) -> ExperimentRow:
     trials = [
-        _apply_reading_to_trial(
-            build_inference_trial(key, data, infer), reading, changes
+        _apply_interpretation_to_trial(
+            build_environment_inference_trial(key, data, infer), reading, changes
         )
         for key, changes_by_reading in readings.items()
         for reading, changes in changes_by_reading.items()
@@ -158,7 +168,7 @@ def _build_inference_readings_row(
     return ExperimentRow(name, f"Readings: {name}", tuple(trials), cells)
 
 
-def _apply_reading_to_trial(
+def _apply_interpretation_to_trial(
     trial: ExperimentTrial, reading: str, changes: dict[str, dict[str, Any]]
 ) -> ExperimentTrial:
     """Return a trial of a table with the changes of a reading."""

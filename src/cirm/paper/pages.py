@@ -15,34 +15,39 @@ from cirm.paper.example_images import (
     render_example_images,
 )
 from cirm.paper.experiment import PaperExperiment
-from cirm.paper.reproduction import combine_summaries, explain_missing_data
+from cirm.paper.reproduction import (
+    combine_experiment_summaries,
+    explain_why_trial_data_are_missing,
+)
 from cirm.records import write_bytes_atomically, write_text_atomically
 from cirm.report import paper_plots
 from cirm.report.drawing import render_svg_file
-from cirm.report.page import Picture
+from cirm.report.page import PngPicture
 from cirm.report.paper_page import (
-    CaptionedFigure,
     ExperimentReport,
+    FigureWithCaption,
     build_paper_page,
-    render_comparison_latex,
-    render_comparison_markdown,
+    render_paper_tables_as_latex,
+    render_paper_tables_as_markdown,
     render_sweep_of_experiment,
 )
 
 
 def write_experiment_files(
-    part: ExperimentReport, folder: Path, pictures: Iterable[Picture]
+    part: ExperimentReport, folder: Path, pictures: Iterable[PngPicture]
 ) -> None:
     """Write summary.json, tables.md, tables.tex, the sweeps and report.html."""
     summary = part.summary
     write_text_atomically(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
-    write_text_atomically(folder / "tables.md", render_comparison_markdown(summary))
-    write_text_atomically(folder / "tables.tex", render_comparison_latex(summary))
+    write_text_atomically(
+        folder / "tables.md", render_paper_tables_as_markdown(summary)
+    )
+    write_text_atomically(folder / "tables.tex", render_paper_tables_as_latex(summary))
     for data in part.data:
         drawing = render_sweep_of_experiment(part, data)
         if drawing:
             write_text_atomically(
-                folder / get_sweep_file_name(data.title),
+                folder / get_file_name_of_sweep_figure(data.title),
                 render_svg_file(drawing) + "\n",
             )
     title, claims = str(summary["title"]), summary["claims"]
@@ -52,11 +57,11 @@ def write_experiment_files(
     write_text_atomically(folder / "report.html", page)
 
 
-def write_overview_files(
-    parts: Sequence[ExperimentReport], folder: Path, pictures: Iterable[Picture]
+def write_overview_of_experiments(
+    parts: Sequence[ExperimentReport], folder: Path, pictures: Iterable[PngPicture]
 ) -> None:
     """Write summary.json and report.html of several experiments together."""
-    combined = combine_summaries(parts)
+    combined = combine_experiment_summaries(parts)
     write_text_atomically(
         folder / "summary.json", json.dumps(combined, indent=1) + "\n"
     )
@@ -67,7 +72,7 @@ def write_overview_files(
     write_text_atomically(folder / "report.html", page)
 
 
-def get_sweep_file_name(title: str) -> str:
+def get_file_name_of_sweep_figure(title: str) -> str:
     """Return the name of the file of a row's sweep."""
     words = "".join(c if c.isalnum() else " " for c in title.lower()).split()
     return f"sweep-{'-'.join(words)}.svg"
@@ -75,12 +80,14 @@ def get_sweep_file_name(title: str) -> str:
 
 def render_example_images_of_sources(
     experiments: Sequence[PaperExperiment],
-) -> dict[str, Picture]:
+) -> dict[str, PngPicture]:
     """Draw examples of each source and scheme that is in the cache, by name."""
     datasets: dict[str, Colored] = {}
     for experiment in experiments:
         for trial in (t for row in experiment.rows for t in row.trials[:1]):
-            if trial.dataset == "colored" and not explain_missing_data(trial):
+            if trial.dataset == "colored" and not explain_why_trial_data_are_missing(
+                trial
+            ):
                 dataset = Colored(**trial.data)
                 name = f"{Path(dataset.source).name}-{dataset.scheme}"
                 datasets.setdefault(name, dataset)
@@ -89,7 +96,7 @@ def render_example_images_of_sources(
 
 def write_paper_figures(folder: Path) -> None:
     """Write example images and projections, each as a file, and a page of them."""
-    pictures = render_example_gallery()
+    pictures = render_example_images_in_both_colourings()
     for name, picture in pictures.items():
         write_bytes_atomically(folder / f"samples-{name}.png", picture.png)
     for index, drawing in enumerate(render_projection_figures(), 1):
@@ -103,7 +110,7 @@ def write_paper_figures(folder: Path) -> None:
     write_text_atomically(folder / "report.html", page)
 
 
-def render_example_gallery() -> dict[str, Picture]:
+def render_example_images_in_both_colourings() -> dict[str, PngPicture]:
     """Draw both colourings of each source in the cache, or of the built-in digits."""
     cached = [name for name in IMAGE_SETS if get_cached_image_folder(name).is_dir()]
     pictures = {}
@@ -113,12 +120,12 @@ def render_example_gallery() -> dict[str, Picture]:
             for scheme in ("b01", "b11")
         ]
         caption = f"{source}: the two colour schemes; the unseen environment is last."
-        pictures[source] = Picture(render_example_figure(both), caption)
+        pictures[source] = PngPicture(render_example_figure(both), caption)
         pictures[f"{source}-irmg"] = render_original_coloring_examples(source)
     return pictures
 
 
-def render_original_coloring_examples(source: str) -> Picture:
+def render_original_coloring_examples(source: str) -> PngPicture:
     """Draw the environments of Ahuja et al., "Invariant Risk Minimization Games".
 
     The figure is coloured and the label is whether the class is below five.
@@ -128,12 +135,12 @@ def render_original_coloring_examples(source: str) -> Picture:
         title=f"{source}, as in IRMG", note="the label is 1 for the classes 0 to 4"
     )
     caption = f"{source}: the colouring of IRMG; the unseen environment is last."
-    return Picture(render_example_figure([panel]), caption)
+    return PngPicture(render_example_figure([panel]), caption)
 
 
-def render_causal_graph_figure() -> CaptionedFigure:
+def render_causal_graph_figure() -> FigureWithCaption:
     """Draw the causal graph of coloured images."""
-    return CaptionedFigure(
+    return FigureWithCaption(
         paper_plots.plot_causal_graph(),
         "The digit determines the colour, by way of the noisy label, and both "
         "determine the image. The environment acts on the colour: how often it "
@@ -141,10 +148,10 @@ def render_causal_graph_figure() -> CaptionedFigure:
     )
 
 
-def render_projection_figures() -> list[CaptionedFigure]:
+def render_projection_figures() -> list[FigureWithCaption]:
     """Draw the figures of sequential projection."""
     return [
-        CaptionedFigure(
+        FigureWithCaption(
             paper_plots.plot_simplex_projections(
                 *projections.project_onto_mean_families()
             ),
@@ -152,14 +159,14 @@ def render_projection_figures() -> list[CaptionedFigure]:
             "of a statistic. The belief is projected onto one set after another, to "
             "the member p of least KL(p || belief), and ends where the sets meet.",
         ),
-        CaptionedFigure(
+        FigureWithCaption(
             paper_plots.plot_support_projections(
                 *projections.project_onto_allowed_outcomes()
             ),
             "Each set allows some outcomes (shaded). After each projection, only "
             "outcomes remain that all sets so far allow.",
         ),
-        CaptionedFigure(
+        FigureWithCaption(
             paper_plots.plot_belief_densities(projections.compute_belief_densities()),
             "q⁺ minimises KL(p || q⁻) + KL(p || q*). It lies between the belief so "
             "far, q⁻, and the best distribution of the current environment, q*. Its "

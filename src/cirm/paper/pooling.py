@@ -30,7 +30,7 @@ def pool_means_and_deviations(
     return mean, math.sqrt(squares / (total - 1))
 
 
-def pool_published_row_scores(learner: str) -> PublishedValue:
+def pool_published_scores_by_learner(learner: str) -> PublishedValue:
     """Return the numbers of the paper's rows c = b01 and c = b11 taken together."""
     rows = read_published_table("table2")["rows"]
     cells = [row["cells"][learner] for row in rows if row["group"] == "c"]
@@ -41,7 +41,7 @@ def pool_published_row_scores(learner: str) -> PublishedValue:
     )
 
 
-def pool_row_scores(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def pool_test_scores_by_learner(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the test numbers, by learner, of rows taken together.
 
     A learner is left out unless each row has at least two seeds of it.

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cirm.paper.reproduction import ReproductionPlan, summarise_experiment
-from cirm.paper.verdicts import is_verdict_decided
-from cirm.runs.archive import JobArchive
-from cirm.runs.jobs import Job
+from cirm.paper.reproduction import PaperReproductionPlan, summarise_experiment
+from cirm.paper.verdicts import is_verdict_unlikely_to_change
+from cirm.runs.archive import FinishedJobArchive
+from cirm.runs.jobs import TrainingJob
 
 
 def rank_jobs_by_open_verdicts(
-    plan: ReproductionPlan, jobs: Sequence[Job], archive: JobArchive
+    plan: PaperReproductionPlan,
+    jobs: Sequence[TrainingJob],
+    archive: FinishedJobArchive,
 ) -> dict[str, int]:
     """Return by key 0 for jobs of cells with an open verdict, and 1 for others."""
     report = summarise_experiment(plan.experiment, archive, plan.seeds, {})
     decided: dict[tuple[str, str], bool] = {}
     for cell in report.summary["cells"]:
         place = cell["row"], cell["learner"]
-        decided[place] = decided.get(place, True) and is_verdict_decided(cell)
+        decided[place] = decided.get(place, True) and is_verdict_unlikely_to_change(
+            cell
+        )
     open_trials = {
         trial.identity
         for row in plan.experiment.rows

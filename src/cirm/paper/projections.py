@@ -97,7 +97,7 @@ def project_onto_linear_risk(
     return project_onto_given_means(q, gradient[None], most[None])
 
 
-def apply_projections_in_turn(
+def apply_projections_in_sequence(
     q: Tensor, projections: Iterable[Callable[[Tensor], Tensor]]
 ) -> list[Tensor]:
     """Return q and the results of the projections, each applied to the last."""
@@ -107,7 +107,7 @@ def apply_projections_in_turn(
     return path
 
 
-class MeanFamilyProjections(NamedTuple):
+class ProjectionsOntoMeanFamilies(NamedTuple):
     """Sets of distributions of three outcomes, each by its two ends, and a path."""
 
     names: tuple[str, ...]
@@ -115,7 +115,7 @@ class MeanFamilyProjections(NamedTuple):
     path: list[Values]
 
 
-class SupportProjections(NamedTuple):
+class ProjectionsOntoSupports(NamedTuple):
     """The outcomes that each set allows, and the distribution after each projection."""
 
     names: tuple[str, ...]
@@ -123,7 +123,7 @@ class SupportProjections(NamedTuple):
     path: list[Values]
 
 
-class BeliefDensities(NamedTuple):
+class SequentialBeliefDensities(NamedTuple):
     """Densities on a grid: belief before, best of the environment, belief after."""
 
     before: Values
@@ -131,7 +131,7 @@ class BeliefDensities(NamedTuple):
     after: Values
 
 
-def project_onto_mean_families() -> MeanFamilyProjections:
+def project_onto_mean_families() -> ProjectionsOntoMeanFamilies:
     """Project in turn onto three sets given by the mean of a statistic."""
     statistics = torch.tensor(list(STATISTICS.values()), dtype=torch.float64)
     meeting = torch.tensor(MEETING, dtype=torch.float64)
@@ -141,29 +141,31 @@ def project_onto_mean_families() -> MeanFamilyProjections:
         )
         for row in statistics
     ]
-    path = apply_projections_in_turn(
+    path = apply_projections_in_sequence(
         torch.tensor(START, dtype=torch.float64), turns * ROUNDS
     )
     ends = [
-        _find_edge_points_with_mean(row.tolist(), float(row @ meeting))
+        _find_simplex_edge_points_with_mean(row.tolist(), float(row @ meeting))
         for row in statistics
     ]
-    return MeanFamilyProjections(tuple(STATISTICS), ends, [p.tolist() for p in path])
+    return ProjectionsOntoMeanFamilies(
+        tuple(STATISTICS), ends, [p.tolist() for p in path]
+    )
 
 
-def project_onto_allowed_outcomes() -> SupportProjections:
+def project_onto_allowed_outcomes() -> ProjectionsOntoSupports:
     """Project in turn onto three sets given by the outcomes they allow."""
     places = torch.arange(OUTCOMES, dtype=torch.float64)
     start = (-0.5 * ((places - 5.5) / 2.6) ** 2).softmax(0)
     masks = [(places >= low) & (places <= high) for low, high in ALLOWED.values()]
-    path = apply_projections_in_turn(
+    path = apply_projections_in_sequence(
         start, [partial(project_onto_support, support=mask) for mask in masks]
     )
     allowed = [mask.tolist() for mask in masks]
-    return SupportProjections(tuple(ALLOWED), allowed, [p.tolist() for p in path])
+    return ProjectionsOntoSupports(tuple(ALLOWED), allowed, [p.tolist() for p in path])
 
 
-def compute_belief_densities() -> list[BeliefDensities]:
+def compute_belief_densities() -> list[SequentialBeliefDensities]:
     """Return the belief after each environment but the first."""
     grid = torch.linspace(0, 1, GRID, dtype=torch.float64)
     best = []
@@ -174,12 +176,14 @@ def compute_belief_densities() -> list[BeliefDensities]:
     updates, belief = [], best[0]
     for optimum in best[1:]:
         after = compute_geometric_mean_distribution(belief, optimum)
-        updates.append(BeliefDensities(*(d.tolist() for d in (belief, optimum, after))))
+        updates.append(
+            SequentialBeliefDensities(*(d.tolist() for d in (belief, optimum, after)))
+        )
         belief = after
     return updates
 
 
-def _find_edge_points_with_mean(
+def _find_simplex_edge_points_with_mean(
     statistic: Sequence[float], mean: float
 ) -> tuple[Values, Values]:
     """Return the two points on the triangle's edges where a statistic has this mean."""

@@ -20,9 +20,9 @@ from cirm.paper.tables_1_2 import (
     LEARNERS,
     MNIST,
     SPLITS,
-    build_image_experiment,
-    build_image_trial,
-    build_one_line_per_learner_layout,
+    build_colored_image_experiment,
+    build_colored_image_trial,
+    build_layout_with_line_per_learner,
     build_unpublished_accuracy_cells,
 )
 
@@ -183,11 +183,11 @@ PHRASES = {
 """What tables say for words in the names of readings, which records contain."""
 
 
-def describe_reading(name: str) -> str:
+def describe_interpretation_of_paper(name: str) -> str:
     """Return the name of a reading in plain words.
 
     Example:
-        >>> describe_reading("KL per example, beta 30")
+        >>> describe_interpretation_of_paper("KL per example, beta 30")
         'KL divergence divided by the number of examples, beta 30'
     """
     for short, plain in PHRASES.items():
@@ -196,34 +196,42 @@ def describe_reading(name: str) -> str:
     return name
 
 
-def build_alternative_readings_experiment() -> PaperExperiment:
+def build_alternative_interpretations_experiment() -> PaperExperiment:
     """Return every reading of each learner, below the one that table 1 has."""
-    rows = [_build_row_of_alternative_readings(key) for key in LEARNERS]
+    rows = [_build_row_of_alternative_interpretations(key) for key in LEARNERS]
     corner = "learner (the paper's train, test): reading"
-    layout = build_one_line_per_learner_layout(rows, (corner,), _format_row_heading)
+    layout = build_layout_with_line_per_learner(
+        rows, (corner,), _format_heading_of_learner_row
+    )
     title = "Alternative readings of what the paper leaves open, on the data of table 1"
-    return build_image_experiment("readings", title, 3, rows, layout)
+    return build_colored_image_experiment("readings", title, 3, rows, layout)
 
 
-def _build_row_of_alternative_readings(key: str) -> ExperimentRow:
+def _build_row_of_alternative_interpretations(key: str) -> ExperimentRow:
     others = {**READINGS[key], "20 epochs": {"epochs": 20}}
-    trials = [build_image_trial(key, key, MNIST)]
+    trials = [build_colored_image_trial(key, key, MNIST)]
     trials += [
-        build_image_trial(f"{key}: {name}", key, MNIST, settings=settings)
+        build_colored_image_trial(f"{key}: {name}", key, MNIST, settings=settings)
         for name, settings in others.items()
     ]
-    trials.append(build_image_trial(f"{key}: colour flip 0.1 first", key, REVERSED))
+    trials.append(
+        build_colored_image_trial(f"{key}: colour flip 0.1 first", key, REVERSED)
+    )
     trials += [
-        build_image_trial(**{"label": f"{key}: {name}", "learner": key, **changes})
+        build_colored_image_trial(
+            **{"label": f"{key}: {name}", "learner": key, **changes}
+        )
         for name, changes in DATA_READINGS.get(key, {}).items()
     ]
     cells = build_unpublished_accuracy_cells(trial.label for trial in trials)
     return ExperimentRow(key, f"Readings of {LEARNERS[key]}", tuple(trials), cells)
 
 
-def _format_row_heading(row: ExperimentRow, label: str) -> tuple[str]:
+def _format_heading_of_learner_row(row: ExperimentRow, label: str) -> tuple[str]:
     """Return a learner with the paper's train and test accuracy, and the reading."""
-    reading = describe_reading(label.partition(": ")[2]) or AS_IN_TABLE_1
+    reading = (
+        describe_interpretation_of_paper(label.partition(": ")[2]) or AS_IN_TABLE_1
+    )
     printed = read_published_table("table1")
     means = ", ".join(str(printed[split][row.name]["mean"]) for split in SPLITS)
     return (f"{LEARNERS[row.name]} ({means}): {reading}",)

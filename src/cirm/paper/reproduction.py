@@ -11,27 +11,31 @@ from typing import Any
 from cirm.data.colored import Colored
 from cirm.data.image_sets import (
     IMAGE_SETS,
-    ImageSetPart,
+    DownloadableImageSubset,
     get_cached_image_folder,
 )
-from cirm.paper import EXPERIMENTS, get_experiment
+from cirm.paper import EXPERIMENTS, get_paper_experiment
 from cirm.paper.experiment import ExperimentRow, ExperimentTrial, PaperExperiment
-from cirm.paper.pooling import pool_row_scores
+from cirm.paper.pooling import pool_test_scores_by_learner
 from cirm.paper.verdicts import (
-    check_claims,
+    check_claims_of_paper,
     compare_cells_with_paper,
-    count_verdicts,
-    summarise_verdicts,
+    count_cells_by_verdict,
+    summarise_verdicts_of_experiment,
 )
 from cirm.records import Record
-from cirm.report.paper_page import DatasetRecords, ExperimentReport, summarise_row
+from cirm.report.paper_page import (
+    DatasetRecords,
+    ExperimentReport,
+    summarise_learners_of_row,
+)
 from cirm.runs.archive import (
     ARCHIVE_NAME,
-    JobArchive,
+    FinishedJobArchive,
     copy_jobs_from_other_archives,
-    load_archive,
+    load_job_archive,
 )
-from cirm.runs.jobs import Job
+from cirm.runs.jobs import TrainingJob
 from cirm.runs.local import list_unfinished_jobs
 
 Notes = Mapping[tuple[str, str], str]
@@ -39,7 +43,7 @@ Notes = Mapping[tuple[str, str], str]
 
 
 @dataclass(frozen=True)
-class ReproductionPlan:
+class PaperReproductionPlan:
     """The jobs of an experiment, and why some trials cannot run.
 
     Attributes:
@@ -51,16 +55,16 @@ class ReproductionPlan:
 
     experiment: PaperExperiment
     seeds: int
-    jobs: Mapping[str, list[Job]]
+    jobs: Mapping[str, list[TrainingJob]]
     absent: Mapping[str, str]
 
     @property
-    def all_jobs(self) -> list[Job]:
+    def all_jobs(self) -> list[TrainingJob]:
         """All jobs, seed by seed, so that each learner has some results early."""
         jobs = [job for trial_jobs in self.jobs.values() for job in trial_jobs]
         return sorted(jobs, key=lambda job: job.seeds[0])
 
-    def list_waiting_jobs(self, folder: Path) -> list[Job]:
+    def list_jobs_without_results(self, folder: Path) -> list[TrainingJob]:
         """List the jobs without results in this folder or those of other tables."""
         archive = copy_jobs_from_other_archives(
             self.all_jobs, folder, list_sibling_result_folders(folder)
@@ -69,34 +73,34 @@ class ReproductionPlan:
         return list_unfinished_jobs(missing, folder)
 
 
-def plan_reproduction(
+def plan_paper_reproduction(
     experiment: PaperExperiment, seeds: int, keys: Iterable[str] = ()
-) -> ReproductionPlan:
+) -> PaperReproductionPlan:
     """Plan a reproduction with these learners, or all."""
     jobs, absent = {}, {}
     for trial in experiment.list_trials(keys):
-        reason = explain_missing_data(trial)
+        reason = explain_why_trial_data_are_missing(trial)
         if reason:
             absent[trial.identity] = reason
         else:
             jobs[trial.identity] = trial.plan_jobs(range(seeds))
-    return ReproductionPlan(experiment, seeds, jobs, absent)
+    return PaperReproductionPlan(experiment, seeds, jobs, absent)
 
 
-def explain_missing_data(trial: ExperimentTrial) -> str:
+def explain_why_trial_data_are_missing(trial: ExperimentTrial) -> str:
     """Return why a trial's data are missing, or "" if they are not."""
-    remedy = describe_how_to_get_data(trial)
+    remedy = describe_how_to_get_trial_data(trial)
     if not remedy or get_cached_image_folder(trial.source).is_dir():
         return ""
     return f"{trial.source} is not in the cache: run {remedy}"
 
 
-def describe_how_to_get_data(trial: ExperimentTrial) -> str:
+def describe_how_to_get_trial_data(trial: ExperimentTrial) -> str:
     """Return how to supply a trial's data, or "" if they are built in."""
     source = trial.source
     if source not in IMAGE_SETS:
         return ""
-    if isinstance(IMAGE_SETS[source], ImageSetPart):
+    if isinstance(IMAGE_SETS[source], DownloadableImageSubset):
         return f"`{IMAGE_SETS[source].command}`"
     return (
         f"`cirm data fetch {source}`, or `cirm data import {source} FOLDER` with its "
@@ -112,7 +116,7 @@ def list_sibling_result_folders(folder: Path) -> list[Path]:
 
 
 def collect_records_by_row(
-    experiment: PaperExperiment, archive: JobArchive, seeds: Sequence[int]
+    experiment: PaperExperiment, archive: FinishedJobArchive, seeds: Sequence[int]
 ) -> dict[str, list[Record]]:
     """Return the records of each row, by its name."""
     return {
@@ -126,7 +130,9 @@ def collect_records_by_row(
 
 
 def list_reasons_for_missing_records(
-    plan: ReproductionPlan, failures: Mapping[str, str], archive: JobArchive
+    plan: PaperReproductionPlan,
+    failures: Mapping[str, str],
+    archive: FinishedJobArchive,
 ) -> dict[tuple[str, str], str]:
     """Return, by row and learner, why there are no records of planned jobs."""
     notes: dict[tuple[str, str], str] = {}
@@ -142,7 +148,9 @@ def list_reasons_for_missing_records(
     return notes
 
 
-def list_rows_with_distinct_trials(experiment: PaperExperiment) -> list[ExperimentRow]:
+def list_experiment_rows_with_new_trials(
+    experiment: PaperExperiment,
+) -> list[ExperimentRow]:
     """Return the rows with different trials, the first of each."""
     rows: dict[str, ExperimentRow] = {}
     for row in experiment.rows:
@@ -151,23 +159,27 @@ def list_rows_with_distinct_trials(experiment: PaperExperiment) -> list[Experime
 
 
 def summarise_experiment(
-    experiment: PaperExperiment, archive: JobArchive, seeds: int, notes: Notes
+    experiment: PaperExperiment, archive: FinishedJobArchive, seeds: int, notes: Notes
 ) -> ExperimentReport:
     """Summarise an experiment from the records of an archive."""
     records = collect_records_by_row(experiment, archive, range(seeds))
-    numbers = {name: summarise_row(rows) for name, rows in records.items() if rows}
+    numbers = {
+        name: summarise_learners_of_row(rows) for name, rows in records.items() if rows
+    }
     for row in experiment.rows:
         if row.pools and set(row.pools) <= numbers.keys():
-            numbers[row.name] = pool_row_scores([numbers[name] for name in row.pools])
+            numbers[row.name] = pool_test_scores_by_learner(
+                [numbers[name] for name in row.pools]
+            )
     cells = compare_cells_with_paper(experiment, numbers, notes)
     command = f"cirm reproduce {experiment.name} --seeds {seeds}"
     data = [
         DatasetRecords(row.title, records[row.name], list_color_flip_probabilities(row))
-        for row in list_rows_with_distinct_trials(experiment)
+        for row in list_experiment_rows_with_new_trials(experiment)
         if records[row.name]
     ]
     commits = list_source_commits(experiment, archive)
-    summary = summarise_verdicts(experiment, cells, command, commits)
+    summary = summarise_verdicts_of_experiment(experiment, cells, command, commits)
     axis = {"axis": experiment.axis} if experiment.axis else {}
     return ExperimentReport(summary, data, experiment.chance, **axis)
 
@@ -182,7 +194,7 @@ def read_experiment_summary(folder: Path) -> ExperimentReport:
     path, name = folder / "summary.json", folder.resolve().name
     if path.exists():
         name = str(json.loads(path.read_text("utf-8"))["experiment"])
-    experiment, archive = get_experiment(name), load_archive(folder)
+    experiment, archive = get_paper_experiment(name), load_job_archive(folder)
     trials = [(row.name, trial) for row in experiment.rows for trial in row.trials]
     available = {
         trial.source for _, trial in trials if archive.list_packed_jobs(trial.identity)
@@ -191,7 +203,11 @@ def read_experiment_summary(folder: Path) -> ExperimentReport:
     for row, trial in trials:
         if not archive.list_packed_jobs(trial.identity):
             # The same on every machine, whatever its cache holds.
-            way = "" if trial.source in available else describe_how_to_get_data(trial)
+            way = (
+                ""
+                if trial.source in available
+                else describe_how_to_get_trial_data(trial)
+            )
             note = f"not run (the images come by {way})" if way else "not run"
             notes[row, trial.label] = note
     return summarise_experiment(
@@ -199,7 +215,7 @@ def read_experiment_summary(folder: Path) -> ExperimentReport:
     )
 
 
-def combine_summaries(parts: Sequence[ExperimentReport]) -> dict[str, Any]:
+def combine_experiment_summaries(parts: Sequence[ExperimentReport]) -> dict[str, Any]:
     """Combine the cells of several experiments, and judge the claims by all of them."""
     cells = [
         {"experiment": part.summary["experiment"], **cell}
@@ -210,13 +226,15 @@ def combine_summaries(parts: Sequence[ExperimentReport]) -> dict[str, Any]:
     counted = [cell for cell in cells if cell["experiment"] not in repeats]
     return {
         "experiment": "all",
-        "verdicts": count_verdicts(counted),
+        "verdicts": count_cells_by_verdict(counted),
         "cells": cells,
-        "claims": check_claims(counted),
+        "claims": check_claims_of_paper(counted),
     }
 
 
-def list_source_commits(experiment: PaperExperiment, archive: JobArchive) -> list[str]:
+def list_source_commits(
+    experiment: PaperExperiment, archive: FinishedJobArchive
+) -> list[str]:
     """List the commits of the source code that an experiment's records come from."""
     entries = [
         e
@@ -226,7 +244,7 @@ def list_source_commits(experiment: PaperExperiment, archive: JobArchive) -> lis
     return list(dict.fromkeys(str(entry["commit"]) for entry in entries))
 
 
-def count_seeds_in_archive(archive: JobArchive) -> int:
+def count_seeds_in_archive(archive: FinishedJobArchive) -> int:
     """Return one more than the largest seed of an archive."""
     entries = archive.entries.values()
     return max((max(entry["seeds"]) for entry in entries), default=-1) + 1

@@ -15,15 +15,15 @@ from cirm.paper.experiment import (
     ExperimentRow,
     ExperimentTrial,
     PaperExperiment,
-    PrintedTableLayout,
-    PrintedTableLine,
+    PaperTableLayout,
+    PaperTableLineLayout,
     read_published_table,
 )
 from cirm.paper.readings import (
     GAME_ENDS,
     NO_DROPOUT,
     PRINTED_KL,
-    describe_reading,
+    describe_interpretation_of_paper,
 )
 from cirm.paper.tables_1_2 import (
     DATA,
@@ -31,11 +31,11 @@ from cirm.paper.tables_1_2 import (
     LEARNERS,
     MNIST,
     REFERENCES,
-    build_accuracy_cell,
-    build_image_experiment,
-    build_image_row,
-    build_image_trial,
-    build_one_line_per_learner_layout,
+    build_colored_image_experiment,
+    build_colored_image_row,
+    build_colored_image_trial,
+    build_layout_with_line_per_learner,
+    build_paper_accuracy_cell,
 )
 
 B11 = {**MNIST, "scheme": "b11"}
@@ -62,22 +62,22 @@ MORE: dict[str, dict[str, dict[str, Any]]] = {
 """By row and label: what a reading changes in the trial of table 2."""
 
 
-def build_table2_readings_experiment() -> PaperExperiment:
+def build_table2_interpretations_experiment() -> PaperExperiment:
     """Return readings on the data of table 2's rows, beside its test accuracies."""
     printed = _read_table2_rows()
     rows = [
-        _build_table2_readings_row(name, DATA[group, value], printed[name])
+        _build_row_of_table2_interpretations(name, DATA[group, value], printed[name])
         for group, value in (("n", "6"), ("n", "10"), ("d", "fashion-mnist"),
                              ("c", "b11"))
         for name in [f"{group}={value}"]
     ]  # fmt: skip
-    layout = build_one_line_per_learner_layout(
+    layout = build_layout_with_line_per_learner(
         rows,
         ("row", "learner: reading"),
-        lambda row, label: (row.name, describe_reading(label)),
+        lambda row, label: (row.name, describe_interpretation_of_paper(label)),
     )
     title = "Alternative readings on the data of table 2"
-    return _build_experiment_that_repeats_rows(
+    return _build_experiment_repeating_table2_rows(
         "readings-table2", title, 3, rows, layout
     )
 
@@ -95,26 +95,26 @@ def build_both_colourings_experiment() -> PaperExperiment:
     for name, (data, *numbers) in sets.items():
         names = [f"{name} {scheme}" for scheme in ("b01", "b11")]
         rows += [
-            build_image_row(
+            build_colored_image_row(
                 each, {**data, "scheme": each[-3:]}, {"test": cells}, references=False
             )
             for each, cells in zip(names, numbers[:2], strict=True)
         ]
         cells = tuple(
-            build_accuracy_cell(key, "test", numbers[2][key]) for key in LEARNERS
+            build_paper_accuracy_cell(key, "test", numbers[2][key]) for key in LEARNERS
         )
         both = f"{name} b01 and b11"
         rows.append(ExperimentRow(both, both, (), cells, pools=tuple(names)))
     layout = _build_learner_columns_layout(rows, LEARNERS)
     title = "Both colourings: b01, b11, and the runs of both taken together"
-    return _build_experiment_that_repeats_rows("colourings", title, 5, rows, layout)
+    return _build_experiment_repeating_table2_rows("colourings", title, 5, rows, layout)
 
 
 def build_partial_datasets_experiment() -> PaperExperiment:
     """Return the rows of table 2 whose data could be had in part only."""
     printed = _read_table2_rows()
     rows = [
-        build_image_row(f"{name}, a part", data, {"test": printed[name]})
+        build_colored_image_row(f"{name}, a part", data, {"test": printed[name]})
         for name, data in PARTS.items()
     ]
     layout = _build_learner_columns_layout(rows, {**LEARNERS, **REFERENCES})
@@ -122,7 +122,7 @@ def build_partial_datasets_experiment() -> PaperExperiment:
         "Table 2 on parts of KMNIST and EMNIST Letters: 4,000 images to train on and "
         "6,000 to test on, of EMNIST the letters A to M"
     )
-    return _build_experiment_that_repeats_rows("parts", title, 5, rows, layout)
+    return _build_experiment_repeating_table2_rows("parts", title, 5, rows, layout)
 
 
 def _read_table2_rows() -> dict[str, dict[str, Any]]:
@@ -131,34 +131,36 @@ def _read_table2_rows() -> dict[str, dict[str, Any]]:
     return {f"{row['group']}={row['value']}": row["cells"] for row in rows}
 
 
-def _build_experiment_that_repeats_rows(
+def _build_experiment_repeating_table2_rows(
     name: str,
     title: str,
     seeds: int,
     rows: list[ExperimentRow],
-    layout: PrintedTableLayout,
+    layout: PaperTableLayout,
 ) -> PaperExperiment:
-    experiment = build_image_experiment(name, title, seeds, rows, layout)
+    experiment = build_colored_image_experiment(name, title, seeds, rows, layout)
     return replace(experiment, repeats=True)
 
 
-def _build_table2_readings_row(
+def _build_row_of_table2_interpretations(
     name: str, data: dict[str, Any], printed: Mapping[str, Any]
 ) -> ExperimentRow:
     """Return what the first presets gave on a row's data, and further readings."""
     trials = [
-        build_image_trial(f"{key}: {reading}", key, data, settings=settings)
+        build_colored_image_trial(f"{key}: {reading}", key, data, settings=settings)
         for key in WITH_DROPOUT_NOW
         for reading, settings in NO_DROPOUT.items()
     ]
     trials += [
-        build_image_trial(f"{label}: {reading}", key, data, "joint", settings=settings)
+        build_colored_image_trial(
+            f"{label}: {reading}", key, data, "joint", settings=settings
+        )
         for label, key in JOINT.items()
         if key in WITH_DROPOUT_NOW
         for reading, settings in NO_DROPOUT.items()
     ]
     trials.append(
-        build_image_trial(
+        build_colored_image_trial(
             "c-virmg: 20 draws to predict",
             "c-virmg",
             data,
@@ -166,14 +168,14 @@ def _build_table2_readings_row(
         )
     )
     trials += [
-        build_image_trial(
+        build_colored_image_trial(
             **{"label": label, "learner": label.partition(":")[0], "data": data, **way}
         )
         for label, way in MORE.get(name, {}).items()
     ]
     cells = [
-        build_accuracy_cell(
-            trial.label, split, _get_printed_cell(trial, split, printed)
+        build_paper_accuracy_cell(
+            trial.label, split, _get_published_cell_of_learner(trial, split, printed)
         )
         for trial in trials
         for split in ("train", "test")
@@ -181,7 +183,7 @@ def _build_table2_readings_row(
     return ExperimentRow(name, f"Readings: {name}", tuple(trials), tuple(cells))
 
 
-def _get_printed_cell(
+def _get_published_cell_of_learner(
     trial: ExperimentTrial, split: str, printed: Mapping[str, Any]
 ) -> Mapping[str, float] | None:
     """Return the paper's number of a learner on a sequence; it prints the test only."""
@@ -191,10 +193,12 @@ def _get_printed_cell(
 
 def _build_learner_columns_layout(
     rows: list[ExperimentRow], columns: Mapping[str, str]
-) -> PrintedTableLayout:
+) -> PaperTableLayout:
     lines = [
-        PrintedTableLine((row.name,), tuple((row.name, key, "test") for key in columns))
+        PaperTableLineLayout(
+            (row.name,), tuple((row.name, key, "test") for key in columns)
+        )
         for row in rows
     ]
     names = tuple((name,) for name in columns.values())
-    return PrintedTableLayout("Test accuracy, %", ("",), names, tuple(lines))
+    return PaperTableLayout("Test accuracy, %", ("",), names, tuple(lines))

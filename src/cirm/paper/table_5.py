@@ -20,11 +20,11 @@ from cirm.paper.experiment import (
     ExperimentRow,
     ExperimentTrial,
     PaperExperiment,
-    PrintedTableLayout,
-    PrintedTableLine,
+    PaperTableCell,
+    PaperTableLayout,
+    PaperTableLineLayout,
     PublishedValue,
-    TableCell,
-    parse_published_value,
+    parse_published_mean_and_std,
     read_published_table,
 )
 
@@ -121,20 +121,22 @@ def build_table5_experiment() -> PaperExperiment:
     """Return table 5: the paper's set-up and those of the original IRM experiments."""
     printed = read_published_table("table5")
     numbers = {
-        (key, kind): parse_published_value(printed[key][kind])
+        (key, kind): parse_published_mean_and_std(printed[key][kind])
         for key in PAPER
         for kind in KINDS
     }
     ways = {**WAYS, **{key: way for key, (_, way) in MORE.items()}}
-    first = _build_table5_row("table5", "the paper's set-up", TABLE5, ways, numbers, {})
+    first = _build_experiment_row_of_table5(
+        "table5", "the paper's set-up", TABLE5, ways, numbers, {}
+    )
     others = [_build_causal_model_row(*setup) for setup in PUBLISHED]
     names = {**PAPER, **{key: name for key, (name, _) in MORE.items()}}
     lines = [
-        PrintedTableLine((name,), tuple((first.name, key, kind) for kind in KINDS))
+        PaperTableLineLayout((name,), tuple((first.name, key, kind) for kind in KINDS))
         for key, name in names.items()
     ]
     columns = tuple((heading,) for heading in KINDS.values())
-    layout = PrintedTableLayout(
+    layout = PaperTableLayout(
         "Squared error of the coefficients", ("",), columns, tuple(lines)
     )
     return PaperExperiment(
@@ -146,10 +148,10 @@ def build_table5_experiment() -> PaperExperiment:
     )
 
 
-def _build_causal_models_layout(rows: list[ExperimentRow]) -> PrintedTableLayout:
+def _build_causal_models_layout(rows: list[ExperimentRow]) -> PaperTableLayout:
     """Return a layout with a line per set-up and a pair of columns per learner."""
     lines = [
-        PrintedTableLine(
+        PaperTableLineLayout(
             (row.name,),
             tuple((row.name, key, kind) for key in PAPER for kind in KINDS),
         )
@@ -157,7 +159,7 @@ def _build_causal_models_layout(rows: list[ExperimentRow]) -> PrintedTableLayout
     ]
     columns = tuple((name, kind) for name in PAPER.values() for kind in KINDS)
     title = "Variants of the original IRM experiments, beside its published figures"
-    return PrintedTableLayout(title, ("set-up",), columns, tuple(lines))
+    return PaperTableLayout(title, ("set-up",), columns, tuple(lines))
 
 
 def _build_causal_model_row(
@@ -176,10 +178,10 @@ def _build_causal_model_row(
     pairs = [(key, kind) for key in ("erm", "icp", "irmv1") for kind in KINDS]
     elsewhere = {pair: PublishedValue(next(values)) for pair in pairs}
     ways = {**WAYS, "irmv1": BY_HEAD}
-    return _build_table5_row(name, name, data, ways, {}, elsewhere)
+    return _build_experiment_row_of_table5(name, name, data, ways, {}, elsewhere)
 
 
-def _build_table5_row(
+def _build_experiment_row_of_table5(
     name: str,
     title: str,
     data: dict[str, Any],
@@ -187,9 +189,13 @@ def _build_table5_row(
     printed: dict[tuple[str, str], PublishedValue | None],
     elsewhere: dict[tuple[str, str], PublishedValue],
 ) -> ExperimentRow:
-    trials = tuple(_build_table5_trial(key, data, way) for key, way in ways.items())
+    trials = tuple(
+        _build_experiment_trial_of_table5(key, data, way) for key, way in ways.items()
+    )
     cells = [
-        TableCell(key, kind, "coefficients", printed.get(pair), elsewhere.get(pair))
+        PaperTableCell(
+            key, kind, "coefficients", printed.get(pair), elsewhere.get(pair)
+        )
         for key in ways
         for kind in KINDS
         for pair in [(key, kind)]
@@ -197,7 +203,7 @@ def _build_table5_row(
     return ExperimentRow(name, title, trials, tuple(cells))
 
 
-def _build_table5_trial(
+def _build_experiment_trial_of_table5(
     key: str, data: dict[str, Any], way: Mapping[str, Any]
 ) -> ExperimentTrial:
     common = {

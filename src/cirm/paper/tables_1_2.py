@@ -11,10 +11,10 @@ from cirm.paper.experiment import (
     ExperimentRow,
     ExperimentTrial,
     PaperExperiment,
-    PrintedTableLayout,
-    PrintedTableLine,
-    TableCell,
-    parse_published_value,
+    PaperTableCell,
+    PaperTableLayout,
+    PaperTableLineLayout,
+    parse_published_mean_and_std,
     read_published_table,
 )
 from cirm.runs.jobs import PAPER_SELECTION
@@ -79,15 +79,21 @@ def build_table1_experiment() -> PaperExperiment:
     """Return table 1: train and test accuracy on two environments of MNIST."""
     printed = read_published_table("table1")
     numbers = {split: printed[split] for split in SPLITS}
-    row = build_image_row("mnist", MNIST, numbers)
+    row = build_colored_image_row("mnist", MNIST, numbers)
     columns = {**LEARNERS, **REFERENCES}
     lines = [
-        PrintedTableLine((split,), tuple((row.name, label, split) for label in columns))
+        PaperTableLineLayout(
+            (split,), tuple((row.name, label, split) for label in columns)
+        )
         for split in numbers
     ]
     title = "Table 1: two consecutive environments of coloured MNIST"
-    return build_image_experiment(
-        "table1", title, 5, [row], _build_table_layout("Accuracy, %", ("",), lines)
+    return build_colored_image_experiment(
+        "table1",
+        title,
+        5,
+        [row],
+        _build_layout_of_table1_or_2("Accuracy, %", ("",), lines),
     )
 
 
@@ -96,7 +102,7 @@ def build_table2_experiment() -> PaperExperiment:
     rows, lines = [], []
     for printed in read_published_table("table2")["rows"]:
         group, value = printed["group"], printed["value"]
-        row = build_image_row(
+        row = build_colored_image_row(
             f"{group}={value}", DATA[group, value], {"test": printed["cells"]}
         )
         rows.append(row)
@@ -104,25 +110,25 @@ def build_table2_experiment() -> PaperExperiment:
             (row.name, c, "test") for c in (*LEARNERS, *REFERENCES)
         ]
         lines.append(
-            PrintedTableLine((group, SOURCES.get(value, value)), tuple(places))
+            PaperTableLineLayout((group, SOURCES.get(value, value)), tuple(places))
         )
     title = "Table 2: by number of environments (n), data set (d) and colours (c)"
-    layout = _build_table_layout("Test accuracy, %", ("", ""), lines)
-    return build_image_experiment("table2", title, 5, rows, layout)
+    layout = _build_layout_of_table1_or_2("Test accuracy, %", ("", ""), lines)
+    return build_colored_image_experiment("table2", title, 5, rows, layout)
 
 
-def build_image_experiment(
+def build_colored_image_experiment(
     name: str,
     title: str,
     seeds: int,
     rows: Sequence[ExperimentRow],
-    layout: PrintedTableLayout,
+    layout: PaperTableLayout,
 ) -> PaperExperiment:
     """Return an experiment on coloured images of two classes."""
     return PaperExperiment(name, title, seeds, tuple(rows), (layout,), 50.0, AXIS)
 
 
-def build_image_trial(
+def build_colored_image_trial(
     label: str,
     learner: str,
     data: dict[str, Any],
@@ -137,47 +143,51 @@ def build_image_trial(
     )
 
 
-def build_accuracy_cell(
+def build_paper_accuracy_cell(
     label: str, split: str, printed: Mapping[str, float] | None = None
-) -> TableCell:
+) -> PaperTableCell:
     """Return the cell of an accuracy, with the paper's number if it prints one."""
-    return TableCell(label, split, "accuracy", parse_published_value(printed))
-
-
-def build_unpublished_accuracy_cells(labels: Iterable[str]) -> tuple[TableCell, ...]:
-    """List accuracies that the paper does not print."""
-    return tuple(
-        build_accuracy_cell(label, split) for label in labels for split in SPLITS
+    return PaperTableCell(
+        label, split, "accuracy", parse_published_mean_and_std(printed)
     )
 
 
-def build_one_line_per_learner_layout(
+def build_unpublished_accuracy_cells(
+    labels: Iterable[str],
+) -> tuple[PaperTableCell, ...]:
+    """List accuracies that the paper does not print."""
+    return tuple(
+        build_paper_accuracy_cell(label, split) for label in labels for split in SPLITS
+    )
+
+
+def build_layout_with_line_per_learner(
     rows: Iterable[ExperimentRow],
     corner: tuple[str, ...],
     heads: Callable[[ExperimentRow, str], tuple[str, ...]],
-) -> PrintedTableLayout:
+) -> PaperTableLayout:
     """Return a layout with a line for each learner of each row."""
     lines = [
-        PrintedTableLine(
+        PaperTableLineLayout(
             heads(row, label), tuple((row.name, label, split) for split in SPLITS)
         )
         for row in rows
         for label in row.labels
     ]
     columns = tuple((split,) for split in SPLITS)
-    return PrintedTableLayout("Accuracy, %", corner, columns, tuple(lines))
+    return PaperTableLayout("Accuracy, %", corner, columns, tuple(lines))
 
 
-def _build_table_layout(
-    title: str, corner: tuple[str, ...], lines: list[PrintedTableLine]
-) -> PrintedTableLayout:
+def _build_layout_of_table1_or_2(
+    title: str, corner: tuple[str, ...], lines: list[PaperTableLineLayout]
+) -> PaperTableLayout:
     names = (*LEARNERS.values(), *REFERENCES.values())
-    return PrintedTableLayout(
+    return PaperTableLayout(
         title, corner, tuple((name,) for name in names), tuple(lines)
     )
 
 
-def build_image_row(
+def build_colored_image_row(
     name: str,
     data: dict[str, Any],
     printed: Mapping[str, Mapping[str, Any]],
@@ -187,20 +197,24 @@ def build_image_row(
 
     `printed` has the paper's numbers by split and learner.
     """
-    trials = [build_image_trial(key, key, data) for key in LEARNERS]
+    trials = [build_colored_image_trial(key, key, data) for key in LEARNERS]
     if references:
-        trials.append(build_image_trial(GRAY, "erm", {**data, "scheme": "gray"}))
+        trials.append(
+            build_colored_image_trial(GRAY, "erm", {**data, "scheme": "gray"})
+        )
         trials += [
-            build_image_trial(label, key, data, order="joint")
+            build_colored_image_trial(label, key, data, order="joint")
             for label, key in JOINT.items()
         ]
     cells = [
-        build_accuracy_cell(trial.label, split, values.get(trial.label))
+        build_paper_accuracy_cell(trial.label, split, values.get(trial.label))
         for split, values in printed.items()
         for trial in trials
     ]
     if references:
-        cells += [build_accuracy_cell(CHANCE_ACCURACY, split) for split in printed]
+        cells += [
+            build_paper_accuracy_cell(CHANCE_ACCURACY, split) for split in printed
+        ]
     title = (
         f"{SOURCES[data['source']]}, {data['scheme']}, "
         f"{data['environments']} environments"

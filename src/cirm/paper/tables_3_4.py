@@ -15,16 +15,16 @@ from cirm.paper.experiment import (
     ExperimentRow,
     ExperimentTrial,
     PaperExperiment,
-    PrintedTableLayout,
-    PrintedTableLine,
+    PaperTableLayout,
+    PaperTableLineLayout,
     read_published_table,
 )
 from cirm.paper.tables_1_2 import (
     GRAY,
     SPLITS,
-    build_accuracy_cell,
-    build_image_experiment,
-    build_image_trial,
+    build_colored_image_experiment,
+    build_colored_image_trial,
+    build_paper_accuracy_cell,
     build_unpublished_accuracy_cells,
 )
 
@@ -62,20 +62,26 @@ SELECTIONS = {
 def build_table3_experiment() -> PaperExperiment:
     """Return table 3: two environments at once, with and without inference."""
     printed = read_published_table("table3")
-    rows = [_build_inference_row(name, name, TWO, printed[name]) for name in INFERENCES]
+    rows = [
+        _build_environment_inference_row(name, name, TWO, printed[name])
+        for name in INFERENCES
+    ]
     heads = ("No EIIL", "EIIL")
     lines = [
-        PrintedTableLine(
+        PaperTableLineLayout(
             (head,),
-            (*_list_learner_cell_positions(row), *_list_reference_cell_positions(row)),
+            (
+                *_list_table_positions_of_learner(row),
+                *_list_table_positions_of_references(row),
+            ),
         )
         for head, row in zip(heads, rows, strict=True)
     ]
     names = (*LEARNERS.values(), *REFERENCES.values())
     columns = [(name, split) for name in names for split in HEADINGS]
-    layout = PrintedTableLayout("Accuracy, %", ("",), tuple(columns), tuple(lines))
+    layout = PaperTableLayout("Accuracy, %", ("",), tuple(columns), tuple(lines))
     title = "Table 3: two environments at once, given and inferred"
-    return build_image_experiment("table3", title, 10, rows, layout)
+    return build_colored_image_experiment("table3", title, 10, rows, layout)
 
 
 def build_table4_experiment() -> PaperExperiment:
@@ -85,18 +91,18 @@ def build_table4_experiment() -> PaperExperiment:
         size = printed["examples"]
         data = {**ONE, "examples": size}
         pair = [
-            _build_inference_row(
+            _build_environment_inference_row(
                 f"{size} {way}", way, data, printed[way], references=not infer
             )
             for way, infer in INFERENCES.items()
         ]
         rows += pair
         places = (
-            *_list_learner_cell_positions(pair[0]),
-            *_list_learner_cell_positions(pair[1]),
-            *_list_reference_cell_positions(pair[0]),
+            *_list_table_positions_of_learner(pair[0]),
+            *_list_table_positions_of_learner(pair[1]),
+            *_list_table_positions_of_references(pair[0]),
         )
-        lines.append(PrintedTableLine((f"{size:,}",), places))
+        lines.append(PaperTableLineLayout((f"{size:,}",), places))
     groups = {
         "Without inference": LEARNERS,
         "With EIIL": LEARNERS,
@@ -108,39 +114,39 @@ def build_table4_experiment() -> PaperExperiment:
         for name in names.values()
         for split in HEADINGS
     ]
-    layout = PrintedTableLayout(
+    layout = PaperTableLayout(
         "Accuracy, %", ("examples",), tuple(columns), tuple(lines)
     )
     title = "Table 4: one environment, with and without inference"
-    return build_image_experiment("table4", title, 5, rows, layout)
+    return build_colored_image_experiment("table4", title, 5, rows, layout)
 
 
-def build_inference_trial(
+def build_environment_inference_trial(
     key: str, data: dict[str, Any], infer: str
 ) -> ExperimentTrial:
     """Return a learner with published settings, on given or inferred environments."""
     preset, settings = PRESETS[key]
     label = f"{key} after {infer}" if infer else key
-    return build_image_trial(
+    return build_colored_image_trial(
         label, key, data, "joint", SELECTIONS[key], preset,
         settings=settings, infer=infer, infer_preset=infer,
     )  # fmt: skip
 
 
-def _list_learner_cell_positions(
+def _list_table_positions_of_learner(
     row: ExperimentRow,
 ) -> tuple[tuple[str, str, str], ...]:
     labels = [trial.label for trial in row.trials if trial.label not in REFERENCES]
     return tuple((row.name, label, split) for label in labels for split in SPLITS)
 
 
-def _list_reference_cell_positions(
+def _list_table_positions_of_references(
     row: ExperimentRow,
 ) -> tuple[tuple[str, str, str], ...]:
     return tuple((row.name, label, split) for label in REFERENCES for split in SPLITS)
 
 
-def _build_inference_row(
+def _build_environment_inference_row(
     name: str,
     kind: str,
     data: dict[str, Any],
@@ -151,12 +157,14 @@ def _build_inference_row(
     infer = INFERENCES[kind]
     trials, cells = [], []
     for key in LEARNERS:
-        trial = build_inference_trial(key, data, infer)
+        trial = build_environment_inference_trial(key, data, infer)
         trials.append(trial)
-        cells += [build_accuracy_cell(trial.label, s, printed[key][s]) for s in SPLITS]
+        cells += [
+            build_paper_accuracy_cell(trial.label, s, printed[key][s]) for s in SPLITS
+        ]
     for label, images in (("erm", data), (GRAY, {**data, "scheme": "gray"})):
         way = "joint", SELECTIONS["erm"], "irm"
-        trials.append(build_image_trial(label, "erm", images, *way))
+        trials.append(build_colored_image_trial(label, "erm", images, *way))
     cells += build_unpublished_accuracy_cells(REFERENCES if references else ())
     count = data["examples"] * data["environments"]
     title = f"{count:,} examples, environments {'inferred' if infer else 'as given'}"

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from cirm.paper.admm_rate import ConvergenceCurve, measure_admm_rates
+from cirm.paper.admm_rate import ADMMConvergenceCurve, measure_admm_convergence_rates
 from cirm.paper.environment_count import (
     BOUND,
     STARTS,
@@ -16,17 +16,17 @@ from cirm.paper.environment_count import (
 from cirm.records import write_text_atomically
 from cirm.report import paper_plots
 from cirm.report.drawing import render_svg_file
-from cirm.report.paper_page import CaptionedFigure, build_paper_page
+from cirm.report.paper_page import FigureWithCaption, build_paper_page
 
 SPREAD = 0.05  # standard deviation of BVIRM's features, around a predictor of length 1
 
 
 def write_theory_files(folder: Path) -> None:
     """Write theory.json, the figures as files, and a page of them."""
-    rates = measure_admm_rates()
+    rates = measure_admm_convergence_rates()
     counts = count_predictors_by_environment_count()
     spread = count_predictors_by_environment_count(SPREAD)
-    content = summarise_theory(rates, counts, spread)
+    content = summarise_theory_measurements(rates, counts, spread)
     write_text_atomically(folder / "theory.json", json.dumps(content, indent=1) + "\n")
     figures = {
         "admm-rate": render_admm_rate_figure(rates),
@@ -38,8 +38,8 @@ def write_theory_files(folder: Path) -> None:
     write_text_atomically(folder / "report.html", page)
 
 
-def summarise_theory(
-    rates: list[ConvergenceCurve],
+def summarise_theory_measurements(
+    rates: list[ADMMConvergenceCurve],
     birm: list[InvariantPredictorCount],
     bvirm: list[InvariantPredictorCount],
 ) -> dict[str, Any]:
@@ -56,9 +56,9 @@ def summarise_theory(
     }
 
 
-def render_admm_rate_figure(rates: list[ConvergenceCurve]) -> CaptionedFigure:
+def render_admm_rate_figure(rates: list[ADMMConvergenceCurve]) -> FigureWithCaption:
     """Draw the gaps of ADMM over its steps."""
-    return CaptionedFigure(
+    return FigureWithCaption(
         paper_plots.plot_admm_rates(rates),
         "Stochastic ADMM on linear problems: the risk above its minimum plus the "
         "residuals of consensus and gradient constraint, mean over runs. Dotted: the "
@@ -69,9 +69,9 @@ def render_admm_rate_figure(rates: list[ConvergenceCurve]) -> CaptionedFigure:
 
 def render_predictor_count_figure(
     counts: list[InvariantPredictorCount],
-) -> CaptionedFigure:
+) -> FigureWithCaption:
     """Draw how many invariant predictors are found by the number of environments."""
-    return CaptionedFigure(
+    return FigureWithCaption(
         paper_plots.plot_invariance_counts(counts, BOUND, STARTS),
         "Linear predictors of rank 1 in three dimensions that are invariant in some "
         "environments (grey), and those of them that are not in a new one (coloured), "

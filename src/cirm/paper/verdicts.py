@@ -19,7 +19,7 @@ from cirm.paper.experiment import (
     CHANCE_ACCURACY,
     ExperimentRow,
     PaperExperiment,
-    TableCell,
+    PaperTableCell,
 )
 
 ROUNDING = 1e-9  # a difference on the border of the band is within it
@@ -67,7 +67,7 @@ def compare_with_published_value(
     return "better" if gap < 0 else "differs"
 
 
-def is_verdict_decided(cell: Mapping[str, Any]) -> bool:
+def is_verdict_unlikely_to_change(cell: Mapping[str, Any]) -> bool:
     """Return whether more seeds are unlikely to change the verdict of a cell.
 
     That is so if the mean is further than two standard errors from the nearer edge of
@@ -108,7 +108,7 @@ def compare_cells_with_paper(
 def _compare_cell_with_paper(
     experiment: PaperExperiment,
     row: ExperimentRow,
-    cell: TableCell,
+    cell: PaperTableCell,
     measurements: Mapping[str, Measurements],
     notes: Mapping[tuple[str, str], str],
 ) -> Cell | None:
@@ -151,13 +151,13 @@ def _compare_cell_with_paper(
     return judged
 
 
-def count_verdicts(cells: Sequence[Cell]) -> dict[str, int]:
+def count_cells_by_verdict(cells: Sequence[Cell]) -> dict[str, int]:
     """Count the cells with each verdict."""
     names = ("match", "better", "differs", NO_DATA_VERDICT)
     return {name: sum(cell["verdict"] == name for cell in cells) for name in names}
 
 
-def summarise_verdicts(
+def summarise_verdicts_of_experiment(
     experiment: PaperExperiment,
     cells: Sequence[Cell],
     command: str,
@@ -169,25 +169,33 @@ def summarise_verdicts(
         "title": experiment.title,
         "command": command,
         "commits": list(commits),
-        "verdicts": count_verdicts(cells),
+        "verdicts": count_cells_by_verdict(cells),
         "cells": list(cells),
-        "claims": check_claims(cells),
+        "claims": check_claims_of_paper(cells),
         "tables": [asdict(layout) for layout in experiment.layouts],
         **({"repeats": True} if experiment.repeats else {}),
     }
 
 
-def check_claims(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def check_claims_of_paper(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return each claim, whether it `holds` here and `in_paper`, and our figures.
 
     It is None where the cells do not decide it. Numbers that the paper does not print,
     as those of the references, do not count. Rows without a measurement are named.
     """
     printed_cells = [cell for cell in cells if cell["paper"]]
-    ours = {_get_cell_key(c): c["mean"] for c in printed_cells if c["mean"] is not None}
-    printed = {_get_cell_key(c): c["paper"]["mean"] for c in printed_cells}
-    measured_rows = set(_list_sequential_rows(ours))
-    missing = [r for r in _list_sequential_rows(printed) if r not in measured_rows]
+    ours = {
+        _get_key_of_paper_cell(c): c["mean"]
+        for c in printed_cells
+        if c["mean"] is not None
+    }
+    printed = {_get_key_of_paper_cell(c): c["paper"]["mean"] for c in printed_cells}
+    measured_rows = set(_list_rows_of_sequential_experiments(ours))
+    missing = [
+        r
+        for r in _list_rows_of_sequential_experiments(printed)
+        if r not in measured_rows
+    ]
     answers = []
     for statement, check in zip(CLAIMS, CHECKS, strict=True):
         holds, figures = check(ours)
@@ -214,7 +222,7 @@ def check_claims(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def check_other_learners_stay_below_30_percent(means: Means) -> ClaimAnswer:
     """Check the first claim: in every row the highest of the others is below 30 %."""
-    rows = _list_sequential_rows(means)
+    rows = _list_rows_of_sequential_experiments(means)
     highest = {
         row: best for row in rows if (best := _find_best_other_learner(means, row))
     }
@@ -225,7 +233,7 @@ def check_other_learners_stay_below_30_percent(means: Means) -> ClaimAnswer:
     complete = all(
         (row, name, "test") in means for row in highest for name in OTHER_LEARNERS
     )
-    return _combine_row_answers(
+    return _combine_answers_of_rows(
         [value < MAX_OTHER_ACCURACY for _, value in highest.values()], complete
     ), figures
 
@@ -233,7 +241,7 @@ def check_other_learners_stay_below_30_percent(means: Means) -> ClaimAnswer:
 def check_proposed_learners_beat_others(means: Means) -> ClaimAnswer:
     """Check the second: in every row the lowest proposed is above the highest other."""
     verdicts, figures, complete = [], [], True
-    for row in _list_sequential_rows(means):
+    for row in _list_rows_of_sequential_experiments(means):
         highest = _find_best_other_learner(means, row)
         proposed = _select_test_accuracies(means, row, PROPOSED_LEARNERS)
         if not highest or not proposed:
@@ -248,7 +256,7 @@ def check_proposed_learners_beat_others(means: Means) -> ClaimAnswer:
             f"{row}: {name} {proposed[name]:.1f} % is the lowest proposed, "
             f"{highest[0]} {highest[1]:.1f} % the highest other"
         )
-    return _combine_row_answers(verdicts, complete), figures
+    return _combine_answers_of_rows(verdicts, complete), figures
 
 
 def check_inference_improves_with_examples(means: Means) -> ClaimAnswer:
@@ -274,7 +282,7 @@ def check_inference_improves_with_examples(means: Means) -> ClaimAnswer:
             f"{learner} with eiil, by number of examples: {listed}; without eiil "
             f"{plain:.1f} %"
         )
-    return _combine_row_answers(verdicts, complete), figures
+    return _combine_answers_of_rows(verdicts, complete), figures
 
 
 def check_birm_recovers_causal_model(means: Means) -> ClaimAnswer:
@@ -300,7 +308,7 @@ CHECKS: tuple[Callable[[Means], ClaimAnswer], ...] = (
 )
 
 
-def _get_cell_key(cell: Mapping[str, Any]) -> tuple[str, str, str]:
+def _get_key_of_paper_cell(cell: Mapping[str, Any]) -> tuple[str, str, str]:
     return cell["row"], cell["learner"], cell["split"]
 
 
@@ -314,7 +322,7 @@ def _list_accuracies_by_example_count(means: Means, learner: str) -> dict[int, f
     return {size: means[f"{size} eiil", learner, "test"] for size in sizes}
 
 
-def _list_sequential_rows(means: Means) -> list[str]:
+def _list_rows_of_sequential_experiments(means: Means) -> list[str]:
     """List the rows in which environments arrive one after another."""
     # IRMv1 and C-VIRMv1 have rows of inferred environments too.
     names = {*PROPOSED_LEARNERS, *OTHER_LEARNERS} - {"irmv1", "c-virmv1"}
@@ -335,7 +343,7 @@ def _find_best_other_learner(means: Means, row: str) -> tuple[str, float] | None
     return max(scores.items(), key=lambda item: item[1], default=None)
 
 
-def _combine_row_answers(verdicts: Sequence[bool], complete: bool) -> bool | None:
+def _combine_answers_of_rows(verdicts: Sequence[bool], complete: bool) -> bool | None:
     """Return False if any is, True if all are and none is missing, else None."""
     if not all(verdicts):
         return False

@@ -1,30 +1,30 @@
 """Records become tables, figures, and pages that a browser shows without a network."""
 
-from cirm.report.page import Picture, Section, render_page
-from cirm.report.run_page import build_results_table, build_run_page
+from cirm.report.page import PageSection, PngPicture, render_html_page
+from cirm.report.run_page import build_run_page, build_run_results_table
 from cirm.report.summary import summarise_records
 from cirm.report.table import (
-    Cell,
-    Column,
-    Table,
-    render_html,
-    render_latex,
-    render_markdown,
-    render_terminal,
+    ReportCell,
+    ReportColumn,
+    ReportTable,
+    render_table_as_html,
+    render_table_as_latex,
+    render_table_as_markdown,
+    render_table_for_terminal,
 )
 
 __all__ = [
-    "Cell",
-    "Column",
-    "Picture",
-    "Section",
-    "Table",
-    "build_results_table",
+    "PageSection",
+    "PngPicture",
+    "ReportCell",
+    "ReportColumn",
+    "ReportTable",
     "build_run_page",
-    "render_html",
-    "render_latex",
-    "render_markdown",
-    "render_page",
-    "render_terminal",
+    "build_run_results_table",
+    "render_html_page",
+    "render_table_as_html",
+    "render_table_as_latex",
+    "render_table_as_markdown",
+    "render_table_for_terminal",
     "summarise_records",
 ]

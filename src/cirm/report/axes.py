@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from cirm.report.drawing import (
     Pair,
-    encode_svg_id,
+    encode_class_and_tooltip_as_svg_id,
     get_css_color,
-    replace_unprintable_characters,
+    replace_characters_invalid_in_xml,
 )
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ LETTER = 6.9  # pixels of an average letter
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def show_ticks_and_titles(
+def show_axis_ticks_and_titles(
     ax: Axes,
     titles: tuple[str, str],
     *,
@@ -38,43 +38,52 @@ def show_ticks_and_titles(
     xscale, yscale = ("log" if each else "linear" for each in log)
     ax.set(xscale=xscale, yscale=yscale, **limits)
     for axis, logarithmic in zip((ax.xaxis, ax.yaxis), log, strict=True):
-        axis.set_major_locator(create_tick_locator(logarithmic, ticks))
+        axis.set_major_locator(create_axis_tick_locator(logarithmic, ticks))
         axis.set_minor_locator(NullLocator())
-        axis.set_major_formatter(_format_power_of_ten if logarithmic else _format_tick)
+        axis.set_major_formatter(
+            _format_power_of_ten if logarithmic else _format_tick_label
+        )
     if limits["ylim"] == (0, 100):
         ax.set_yticks((0, 25, 50, 75, 100))
     ax.tick_params(length=0, labelsize=12, labelcolor=get_css_color("muted"), pad=7)
     ax.set_axisbelow(True)
-    ax.grid(axis="y", color=get_css_color("rule"), lw=1, gid=encode_svg_id("rule"))
+    ax.grid(
+        axis="y",
+        color=get_css_color("rule"),
+        lw=1,
+        gid=encode_class_and_tooltip_as_svg_id("rule"),
+    )
     ax.spines[["left", "right", "top"]].set_visible(False)
     ax.spines["bottom"].set(
-        color=get_css_color("muted"), lw=1, gid=encode_svg_id("base")
+        color=get_css_color("muted"),
+        lw=1,
+        gid=encode_class_and_tooltip_as_svg_id("base"),
     )
     ax.set_xlabel(
-        replace_unprintable_characters(titles[0]),
+        replace_characters_invalid_in_xml(titles[0]),
         color=get_css_color("muted"),
         labelpad=7,
     )
     look: dict[str, Any] = {"size": 13, "pad": 14, **heading}
     ax.set_title(
-        replace_unprintable_characters(titles[1]),
+        replace_characters_invalid_in_xml(titles[1]),
         loc="left",
         x=-ax.bbox.x0 / ax.bbox.width,
         **look,
     )
 
 
-def choose_round_limits(values: Sequence[float], log: bool = False) -> Pair:
+def choose_round_axis_limits(values: Sequence[float], log: bool = False) -> Pair:
     """Return round limits of an axis that shows all values."""
     low, high = min(values), max(values)
     if log:
         first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
         return 10.0**first, 10.0 ** max(last, first + 1)
-    low, high = create_tick_locator(log).view_limits(low, high)
+    low, high = create_axis_tick_locator(log).view_limits(low, high)
     return float(low), float(high)
 
 
-def create_tick_locator(log: bool, ticks: int = 5) -> Locator:
+def create_axis_tick_locator(log: bool, ticks: int = 5) -> Locator:
     """Return round values at which to draw ticks, up to a number of them."""
     from matplotlib.ticker import LogLocator, MaxNLocator
 
@@ -83,7 +92,7 @@ def create_tick_locator(log: bool, ticks: int = 5) -> Locator:
     return MaxNLocator(ticks, steps=[1, 2, 5, 10])
 
 
-def _format_tick(number: float, _: float) -> str:
+def _format_tick_label(number: float, _: float) -> str:
     text = f"{number:,.0f}" if abs(number) >= 1e4 else f"{round(number, 10) + 0.0:g}"
     return text.replace("-", "\N{MINUS SIGN}")
 

@@ -6,17 +6,22 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cirm.report import page
-from cirm.report.dot_plot import Dot, DotRow, MarkKind, choose_factor_limits
+from cirm.report.dot_plot import (
+    DotPlotMark,
+    DotPlotRow,
+    MarkKind,
+    choose_axis_limits_of_factors,
+)
 from cirm.report.drawing import (
-    add_text_label,
+    add_text_label_near_point,
     create_blank_axes,
     get_css_color,
     render_as_inline_svg,
 )
 from cirm.report.model_plots import render_dot_plot_figure
-from cirm.report.page import Section
-from cirm.report.table import Column, Table
-from cirm.wording import capitalise
+from cirm.report.page import PageSection
+from cirm.report.table import ReportColumn, ReportTable
+from cirm.wording import capitalise_first_letter
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +32,7 @@ ROW, LETTER = 34, 7.2  # pixels of a row of the figure, and of an average letter
 MOST_DRAWN = 15  # columns in the figure; the table has them all
 
 
-def build_comparison_page(content: Content, command: str = "") -> str:
+def build_table_comparison_page(content: Content, command: str = "") -> str:
     """Build the page: the answer, a figure, the tests, and how they were made."""
     first, second = content["names"]
     facts = [
@@ -44,15 +49,19 @@ def build_comparison_page(content: Content, command: str = "") -> str:
         words = "column that means" if one else "columns that mean"
         facts.append((f"{len(meaning['columns'])}", f"{words} something different"))
     sections = [
-        Section("", [page.render_headline_numbers(facts)]),
-        _build_meaning_section(content),
+        PageSection("", [page.render_headline_numbers(facts)]),
+        _build_changed_meaning_section(content),
         _build_distance_figure_section(content["inputs"]),
-        Section(
-            "In words", [page.render_notes_as_list(list_comparison_sentences(content))]
+        PageSection(
+            "In words",
+            [page.render_notes_as_list(list_table_comparison_sentences(content))],
         ),
-        *(Section(one.title, [one]) for one in build_comparison_tables(content)),
-        Section("How it was tested", [_describe_statistical_tests(content)]),
-        Section(
+        *(
+            PageSection(one.title, [one])
+            for one in build_table_comparison_tables(content)
+        ),
+        PageSection("How it was tested", [_describe_statistical_tests(content)]),
+        PageSection(
             "Notes and command",
             [
                 page.render_notes_as_list(content["notes"]),
@@ -61,10 +70,12 @@ def build_comparison_page(content: Content, command: str = "") -> str:
         ),
     ]
     title = f"Comparison of {first} and {second}"
-    return page.render_page(capitalise(title), content["answer"], sections)
+    return page.render_html_page(
+        capitalise_first_letter(title), content["answer"], sections
+    )
 
 
-def list_comparison_sentences(content: Content) -> list[str]:
+def list_table_comparison_sentences(content: Content) -> list[str]:
     """List the sentences behind the answer: meaning, units, all inputs, predictions."""
     meaning = content["meaning"] or {"columns": [], "evidence": []}
     sentences = [one["sentence"] for one in meaning["columns"]]
@@ -88,25 +99,25 @@ def list_comparison_sentences(content: Content) -> list[str]:
             f"The mean prediction of the model is {means[0]:.4g} in the first table "
             f"and {means[1]:.4g} in the second."
         )
-    return list(map(capitalise, sentences))
+    return list(map(capitalise_first_letter, sentences))
 
 
-def build_comparison_tables(content: Content) -> list[Table]:
+def build_table_comparison_tables(content: Content) -> list[ReportTable]:
     """Build the tables of the target and of the inputs."""
     tables = []
     if rate := content["base_rate"]:
         title = "Target" if rate["kind"] == "values" else "Base rate"
-        tables.append(_build_changes_table(title, [rate]))
+        tables.append(_build_column_changes_table(title, [rate]))
     if changes := content["inputs"]:
         ordered = sorted(
             changes, key=lambda one: (not one["significant"], -one["distance"])
         )
-        tables.append(_build_changes_table("Inputs", ordered))
+        tables.append(_build_column_changes_table("Inputs", ordered))
     return tables
 
 
-def _build_changes_table(title: str, changes: Sequence[Content]) -> Table:
-    headings: list[str | Column] = ["column", Column("compared")]
+def _build_column_changes_table(title: str, changes: Sequence[Content]) -> ReportTable:
+    headings: list[str | ReportColumn] = ["column", ReportColumn("compared")]
     headings += ["first", "second", "distance, %", "p-value"]
     rows = []
     for one in changes:
@@ -118,18 +129,24 @@ def _build_changes_table(title: str, changes: Sequence[Content]) -> Table:
         distance = f"{100 * one['distance']:.1f}"
         p_value = _format_p_value(one["p_value"]).removeprefix("= ")
         rows.append(
-            [one["column"], _name_compared_statistic(one), *levels, distance, p_value]
+            [
+                one["column"],
+                _get_name_of_compared_statistic(one),
+                *levels,
+                distance,
+                p_value,
+            ]
         )
-    return Table(title, headings, rows)
+    return ReportTable(title, headings, rows)
 
 
-def _name_compared_statistic(one: Content) -> str:
+def _get_name_of_compared_statistic(one: Content) -> str:
     """Name what the first and the second value of a change are."""
     if one["kind"] == "missing":
         return "share missing"
     if one["kind"] == "categories":
         return f"share of {one['label']}"
-    shift = f" (ranks {_describe_shift(one)})" if one["significant"] else ""
+    shift = f" (ranks {_describe_shift_of_column(one)})" if one["significant"] else ""
     return f"median{shift}"
 
 
@@ -148,7 +165,7 @@ def _describe_statistical_tests(content: Content) -> str:
     )
 
 
-def _build_meaning_section(content: Content) -> Section | None:
+def _build_changed_meaning_section(content: Content) -> PageSection | None:
     """Show what each column with another meaning says about a class, as odds."""
     columns = (content["meaning"] or {"columns": []})["columns"]
     effects = [one["effects"] for one in columns]
@@ -157,10 +174,10 @@ def _build_meaning_section(content: Content) -> Section | None:
         return None
     kinds: tuple[MarkKind, MarkKind] = ("earlier", "main")
     rows = [
-        DotRow(
+        DotPlotRow(
             one["column"],
             [
-                Dot(value, kind, f"{one['column']}, {name}: {value:.3g}")
+                DotPlotMark(value, kind, f"{one['column']}, {name}: {value:.3g}")
                 for value, kind, name in zip(
                     one["effects"], kinds, content["names"], strict=True
                 )
@@ -175,15 +192,17 @@ def _build_meaning_section(content: Content) -> Section | None:
         label="What columns say about the target: "
         + ", ".join(f"{c['column']} {c['effects']}" for c in columns),
         axis="factor by which the odds change",
-        limits=choose_factor_limits([value for own in effects for value in own]),
+        limits=choose_axis_limits_of_factors(
+            [value for own in effects for value in own]
+        ),
         legend=dict(zip(kinds, content["names"], strict=True)),
         factors=True,
         reference=1.0,
     )
-    return Section("What means something different", [figure])
+    return PageSection("What means something different", [figure])
 
 
-def _build_distance_figure_section(changes: Sequence[Content]) -> Section | None:
+def _build_distance_figure_section(changes: Sequence[Content]) -> PageSection | None:
     shown = sorted(changes, key=lambda one: -one["distance"])[:MOST_DRAWN]
     if not shown:
         return None
@@ -195,7 +214,7 @@ def _build_distance_figure_section(changes: Sequence[Content]) -> Section | None
         "are not."
     )
     caption += f" {more} inputs with smaller distances are not shown." if more else ""
-    return Section("What moved", [page.render_figure(caption, *figures)])
+    return PageSection("What moved", [page.render_html_figure(caption, *figures)])
 
 
 @render_as_inline_svg
@@ -221,25 +240,25 @@ def plot_column_distances(
         hue = get_css_color("s1")
         ax.barh(middle, length, thickness, color=hue, alpha=strength)
         name = _shorten_text_to_width(
-            _name_changed_column(one), left if is_wide else width
+            _get_label_of_changed_column(one), left if is_wide else width
         )
         at = (0.0, float(place if is_wide else place - 0.16))
         align, offset = ("right", (-12, -4)) if is_wide else ("left", (0, -2))
-        add_text_label(ax, name, at, offset, align)
+        add_text_label_near_point(ax, name, at, offset, align)
         value = f"{100 * one['distance']:.0f} %"
         if is_wide and one["kind"] == "values" and one["significant"]:
-            value += f"  ({_describe_shift(one)})"
+            value += f"  ({_describe_shift_of_column(one)})"
         end = (length, float(middle))
-        add_text_label(ax, value, end, (8, -4), "left", "muted")
-    names = ", ".join(_name_changed_column(one) for one in changes)
+        add_text_label_near_point(ax, value, end, (8, -4), "left", "muted")
+    names = ", ".join(_get_label_of_changed_column(one) for one in changes)
     return ax, f"Distance between the distributions of {names}"
 
 
-def _name_changed_column(one: Content) -> str:
+def _get_label_of_changed_column(one: Content) -> str:
     return f"{one['column']}, missing" if one["kind"] == "missing" else one["column"]
 
 
-def _describe_shift(one: Content) -> str:
+def _describe_shift_of_column(one: Content) -> str:
     direction = "up" if one["effect"] > 0 else "down"
     return f"{direction} {abs(one['effect']):.2f} sd"
 

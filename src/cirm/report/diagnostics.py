@@ -5,32 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from cirm.records import Record, Score
+from cirm.records import Record, ScoreRecord
 from cirm.report import page
-from cirm.report.markup import Markup
-from cirm.report.page import Section
+from cirm.report.markup import EscapedHtml
+from cirm.report.page import PageSection
 from cirm.report.summary import average_values_over_seeds, group_records_by_learner
 from cirm.report.table import (
+    ReportTable,
     Row,
-    Table,
-    build_statistic_cell,
-    render_html,
+    build_mean_and_std_cell,
+    render_table_as_html,
 )
 
 SPLIT = "diagnostic"
 COLUMNS = {
     "worst group": "worst group",
-    "agreement": "agrees with the reference, %",
+    "agreement": "agreement with the reference model, %",
     "calibration": "calibration error, %",
-    "calibration spread": "range of the calibration error over groups",
+    "calibration spread": "spread of the calibration error between groups",
     "slope penalty": "slope penalty",
 }
 """What tables show for all environments together, with the headings."""
 
 GROUP_COLUMNS = {
     ("worst group", "group score"): "score (environments: of the worst group)",
-    ("reference",): "score of the reference",
-    ("agreement",): "agrees with the reference, %",
+    ("reference",): "score of the reference model",
+    ("agreement",): "agreement with the reference model, %",
     ("calibration", "group calibration"): "calibration error, %",
     ("slope penalty",): "slope penalty",
 }
@@ -121,44 +121,50 @@ def describe_examples_of_diagnostics(
     return "Measured on new examples of the training environments."
 
 
-def build_diagnostics_table(
+def build_learner_diagnostics_table(
     diagnoses: Mapping[str, LearnerDiagnostics], metric: str
-) -> Table:
+) -> ReportTable:
     """Build the table of diagnostics, a row for each learner."""
     unit = "%" if metric == "accuracy" else "squared error"
     headings = [f"worst group, {unit}", *list(COLUMNS.values())[1:]]
     rows: list[Row] = []
     for learner, one in diagnoses.items():
         cells = [
-            build_statistic_cell(one.numbers.get(n), _choose_number_format(n, metric))
+            build_mean_and_std_cell(
+                one.numbers.get(n), _choose_metric_for_number_format(n, metric)
+            )
             for n in COLUMNS
         ]
         rows.append([learner, *cells, f"{one.succeeded} of {one.seeds}"])
     columns = ["learner", *headings, "seeds without failure"]
-    return Table("Diagnostics, without the unseen environments", columns, rows)
+    return ReportTable("Diagnostics, without the unseen environments", columns, rows)
 
 
-def build_diagnostics_section(records: Sequence[Record], metric: str) -> Section | None:
+def build_learner_diagnostics_section(
+    records: Sequence[Record], metric: str
+) -> PageSection | None:
     """Build the section of a page; None without diagnostics."""
     diagnoses = collect_diagnostics_by_learner(records)
     if not diagnoses:
         return None
-    content: list[str | Table] = [
+    content: list[str | ReportTable] = [
         f"{EXPLANATION} {describe_examples_of_diagnostics(diagnoses)}",
-        build_diagnostics_table(diagnoses, metric),
+        build_learner_diagnostics_table(diagnoses, metric),
         page.render_notes_as_list(describe_runs_that_failed(diagnoses)),
         *(
             _render_scores_by_group(learner, rows, metric)
             for learner, rows in _select_last_diagnostic_scores(records).items()
         ),
     ]
-    return Section("Can the models be trusted?", content)
+    return PageSection("Can the models be trusted?", content)
 
 
-def _select_last_diagnostic_scores(records: Sequence[Record]) -> dict[str, list[Score]]:
+def _select_last_diagnostic_scores(
+    records: Sequence[Record],
+) -> dict[str, list[ScoreRecord]]:
     """The diagnostic scores of each learner that has some, after its last stage."""
     selected = {}
-    for learner, scores in group_records_by_learner(records, Score).items():
+    for learner, scores in group_records_by_learner(records, ScoreRecord).items():
         rows = [score for score in scores if score.split.startswith(SPLIT)]
         last = max((row.stage for row in rows), default=0)
         if rows:
@@ -166,8 +172,8 @@ def _select_last_diagnostic_scores(records: Sequence[Record]) -> dict[str, list[
     return selected
 
 
-def _build_learner_diagnostics(rows: list[Score]) -> LearnerDiagnostics:
-    metrics: dict[str, list[Score]] = {}
+def _build_learner_diagnostics(rows: list[ScoreRecord]) -> LearnerDiagnostics:
+    metrics: dict[str, list[ScoreRecord]] = {}
     for row in rows:
         metrics.setdefault(row.metric, []).append(row)
     failed = {
@@ -187,25 +193,29 @@ def _build_learner_diagnostics(rows: list[Score]) -> LearnerDiagnostics:
     )
 
 
-def _render_scores_by_group(learner: str, scores: list[Score], metric: str) -> Markup:
+def _render_scores_by_group(
+    learner: str, scores: list[ScoreRecord], metric: str
+) -> EscapedHtml:
     """A learner's environments and groups, in a block that opens with a click."""
     rows: list[Row] = []
     for place in dict.fromkeys(s.environment for s in scores if s.environment != "all"):
         here = [score for score in scores if score.environment == place]
         cells = [
-            build_statistic_cell(
+            build_mean_and_std_cell(
                 average_values_over_seeds(s for s in here if s.metric in names),
-                _choose_number_format(names[0], metric),
+                _choose_metric_for_number_format(names[0], metric),
             )
             for names in GROUP_COLUMNS
         ]
         rows.append([place, *cells])
     columns = ["environment: group", *GROUP_COLUMNS.values()]
-    table = render_html(Table("Environments and groups", columns, rows))
-    return page.render_collapsible_block(f"{learner}: environments and groups", table)
+    table = render_table_as_html(ReportTable("Environments and groups", columns, rows))
+    return page.render_collapsible_html_block(
+        f"{learner}: environments and groups", table
+    )
 
 
-def _choose_number_format(name: str, metric: str) -> str:
+def _choose_metric_for_number_format(name: str, metric: str) -> str:
     """The metric whose digits a diagnostic is written with."""
     if name in ("worst group", "reference"):
         return metric

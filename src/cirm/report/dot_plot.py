@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from cirm.report.axes import (
     LETTER,
     WIDE,
-    choose_round_limits,
+    choose_round_axis_limits,
     shorten_text_to_pixel_width,
-    show_ticks_and_titles,
+    show_axis_ticks_and_titles,
 )
 from cirm.report.drawing import (
     DOTS,
     Pair,
-    add_text_label,
+    add_text_label_near_point,
     create_blank_axes,
-    encode_svg_id,
+    encode_class_and_tooltip_as_svg_id,
     get_css_color,
     get_hollow_marker_style,
     render_as_inline_svg,
-    replace_unprintable_characters,
+    replace_characters_invalid_in_xml,
 )
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ FACTORS = (1, 3, 10, 30, 100, 300, 1000)  # ticks of an axis of factors
 MarkKind = Literal["main", "earlier", "warning"]
 
 
-class Dot(NamedTuple):
+class DotPlotMark(NamedTuple):
     """A mark in a row.
 
     Attributes:
@@ -57,17 +57,17 @@ class Dot(NamedTuple):
     high: float | None = None
 
 
-class DotRow(NamedTuple):
+class DotPlotRow(NamedTuple):
     """A row: its name, its marks, and a text at its right end."""
 
     label: str
-    dots: Sequence[Dot]
+    dots: Sequence[DotPlotMark]
     note: str = ""
 
 
 @render_as_inline_svg
-def plot_dots(
-    rows: Sequence[DotRow],
+def plot_rows_of_marks(
+    rows: Sequence[DotPlotRow],
     *,
     label: str,
     axis: str,
@@ -83,7 +83,7 @@ def plot_dots(
     kind of mark means, and `reference` is a value that a dotted line marks.
     """
     if not factors:
-        limits = choose_round_limits(limits)
+        limits = choose_round_axis_limits(limits)
     lines = 1 if width >= WIDE else len(legend)
     names = max((len(row.label) for row in rows), default=0) * LETTER + 18
     left = min(names, LARGEST_LABEL * width)
@@ -91,43 +91,50 @@ def plot_dots(
     height = ROW * len(rows) + FOOT + LEGEND * lines
     box = (left, FOOT, right, FOOT + ROW * len(rows))
     ax = create_blank_axes((width, height), box, limits, (len(rows) - 0.5, -0.5))
-    show_ticks_and_titles(ax, (axis, ""), log=(False, False))
+    show_axis_ticks_and_titles(ax, (axis, ""), log=(False, False))
     ax.set_yticks([])
     if factors:
-        _show_factor_ticks(ax, limits)
-    ax.grid(axis="x", color=get_css_color("rule"), lw=1, gid=encode_svg_id("rule"))
+        _show_ticks_of_factors(ax, limits)
+    ax.grid(
+        axis="x",
+        color=get_css_color("rule"),
+        lw=1,
+        gid=encode_class_and_tooltip_as_svg_id("rule"),
+    )
     if reference is not None:
         ax.axvline(reference, color=get_css_color("muted"), lw=1.5, ls=DOTS)
     for place, row in enumerate(rows):
         _draw_row_of_dots(ax, place, row, left, limits)
-    _add_legend(ax, legend, lines)
+    _add_legend_to_dot_plot(ax, legend, lines)
     return ax, label
 
 
 def _draw_row_of_dots(
-    ax: Axes, place: int, row: DotRow, left: float, limits: Pair
+    ax: Axes, place: int, row: DotPlotRow, left: float, limits: Pair
 ) -> None:
     name = shorten_text_to_pixel_width(row.label, left - 14)
-    add_text_label(ax, name, (limits[0], place), (-10, -4), "right")
-    add_text_label(ax, row.note, (limits[1], place), (10, -4), "left", "muted", size=12)
+    add_text_label_near_point(ax, name, (limits[0], place), (-10, -4), "right")
+    add_text_label_near_point(
+        ax, row.note, (limits[1], place), (10, -4), "left", "muted", size=12
+    )
     ends = [dot.value for dot in row.dots]
     muted = get_css_color("muted")
     if len(ends) > 1:
         span = (max(min(ends), limits[0]), min(max(ends), limits[1]))
         ax.plot(span, (place, place), color=muted, lw=1, alpha=0.6, zorder=1)
     for dot in sorted(row.dots, key=lambda dot: dot.kind != "earlier"):
-        look = _get_mark_style(dot.kind)
+        look = _get_style_of_dot_plot_mark(dot.kind)
         if dot.low is not None and dot.high is not None:
             span = (max(dot.low, limits[0]), min(dot.high, limits[1]))
             # Below the line of the row for what was earlier, so that both are seen.
             shift = 0.14 if dot.kind == "earlier" and len(ends) > 1 else 0.0
             ax.plot(span, (place + shift,) * 2, color=look["mec"], lw=2.5, alpha=0.75)
         value = min(max(dot.value, limits[0]), limits[1])
-        part = encode_svg_id("mark", [dot.tip])
+        part = encode_class_and_tooltip_as_svg_id("mark", [dot.tip])
         ax.plot(value, place, **look, ls="", zorder=3, clip_on=False, gid=part)
 
 
-def _get_mark_style(kind: MarkKind) -> dict[str, Any]:
+def _get_style_of_dot_plot_mark(kind: MarkKind) -> dict[str, Any]:
     if kind == "earlier":
         return get_hollow_marker_style("muted")
     name, marker = ("s0", "D") if kind == "warning" else ("s1", "o")
@@ -135,7 +142,9 @@ def _get_mark_style(kind: MarkKind) -> dict[str, Any]:
     return {"color": hue, "mec": hue, "marker": marker, "ms": 8}
 
 
-def _add_legend(ax: Axes, legend: Mapping[MarkKind, str], lines: int) -> None:
+def _add_legend_to_dot_plot(
+    ax: Axes, legend: Mapping[MarkKind, str], lines: int
+) -> None:
     from matplotlib.lines import Line2D
 
     if not legend:
@@ -148,9 +157,9 @@ def _add_legend(ax: Axes, legend: Mapping[MarkKind, str], lines: int) -> None:
     ):
         room = width
     ax.figure.legend(
-        [Line2D([], [], ls="", **_get_mark_style(kind)) for kind in legend],
+        [Line2D([], [], ls="", **_get_style_of_dot_plot_mark(kind)) for kind in legend],
         [
-            replace_unprintable_characters(shorten_text_to_pixel_width(text, room))
+            replace_characters_invalid_in_xml(shorten_text_to_pixel_width(text, room))
             for text in legend.values()
         ],
         loc="upper left",
@@ -163,7 +172,7 @@ def _add_legend(ax: Axes, legend: Mapping[MarkKind, str], lines: int) -> None:
     )
 
 
-def _show_factor_ticks(ax: Axes, limits: Pair) -> None:
+def _show_ticks_of_factors(ax: Axes, limits: Pair) -> None:
     """Show factors such as 1/3, 1 and 3 on a logarithmic axis."""
     ax.set_xscale("log")
     ax.set_xlim(limits)
@@ -174,7 +183,7 @@ def _show_factor_ticks(ax: Axes, limits: Pair) -> None:
     ax.set_xticks([], minor=True)
 
 
-def choose_factor_limits(values: Sequence[float]) -> Pair:
+def choose_axis_limits_of_factors(values: Sequence[float]) -> Pair:
     """Return limits for factors that show all values, and 1."""
     largest = max(abs(math.log(value)) for value in [*values, 1 / 3])
     return math.exp(-1.1 * largest), math.exp(1.1 * largest)

@@ -18,7 +18,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any, ParamSpec
 from xml.etree import ElementTree
 
-from cirm.report.markup import UNPRINTABLE, Markup
+from cirm.report.markup import UNPRINTABLE, EscapedHtml
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,11 +43,13 @@ P = ParamSpec("P")
 Pair = tuple[float, float]
 
 
-def render_as_inline_svg(draw: Callable[P, tuple[Axes, str]]) -> Callable[P, Markup]:
+def render_as_inline_svg(
+    draw: Callable[P, tuple[Axes, str]],
+) -> Callable[P, EscapedHtml]:
     """Let a function that returns axes and their description return inline SVG."""
 
     @wraps(draw)
-    def draw_with_style(*args: P.args, **kwargs: P.kwargs) -> Markup:
+    def draw_figure_with_page_style(*args: P.args, **kwargs: P.kwargs) -> EscapedHtml:
         import matplotlib
 
         file = BytesIO()
@@ -59,12 +61,12 @@ def render_as_inline_svg(draw: Callable[P, tuple[Axes, str]]) -> Callable[P, Mar
             ax, label = draw(*args, **kwargs)
             none = {"Date": None}  # which would differ from day to day
             ax.figure.canvas.print_figure(file, format="svg", metadata=none)
-        return _simplify_svg(
+        return _simplify_svg_of_matplotlib(
             ElementTree.fromstring(file.getvalue()),
-            replace_unprintable_characters(label),
+            replace_characters_invalid_in_xml(label),
         )
 
-    return draw_with_style
+    return draw_figure_with_page_style
 
 
 def render_svg_file(figure: str) -> str:
@@ -77,7 +79,7 @@ def get_css_color(name: str) -> str:
     return _read_css_colors()[name]
 
 
-def get_line_style(style: int, marks: bool = True) -> dict[str, Any]:
+def get_line_style_of_learner(style: int, marks: bool = True) -> dict[str, Any]:
     """Return a learner's look, for `Axes.plot`; the first 24 styles differ."""
     if style == CHANCE:
         return {"color": get_css_color("muted"), "lw": 1.5, "ls": DOTS}
@@ -96,7 +98,7 @@ def get_line_style(style: int, marks: bool = True) -> dict[str, Any]:
     }
 
 
-def get_style_variant(style: int, number: int) -> int:
+def get_line_style_variant(style: int, number: int) -> int:
     """Return a style in the same colour, for another line of the same learner."""
     # The first dashes are those of the learners after the first six.
     return style + LINE_COLOURS * (2 + number) if style >= 0 else style
@@ -109,7 +111,7 @@ def get_hollow_marker_style(tone: str) -> dict[str, Any]:
     return {**look, "marker": "o", "ms": 7}
 
 
-def encode_svg_id(name: str, tips: Sequence[str] = ()) -> str:
+def encode_class_and_tooltip_as_svg_id(name: str, tips: Sequence[str] = ()) -> str:
     """Encode the class of a part, and the tooltips of its marks, as its gid."""
     return json.dumps([name, *tips])
 
@@ -133,7 +135,7 @@ def create_blank_axes(
     return ax
 
 
-def add_text_label(
+def add_text_label_near_point(
     ax: Axes,
     text: str,
     at: Pair,
@@ -146,16 +148,16 @@ def add_text_label(
     place: dict[str, Any] = {"xycoords": "data", "textcoords": "offset pixels"}
     look = {"color": get_css_color(tone), "ha": align, "annotation_clip": False}
     ax.annotate(
-        replace_unprintable_characters(text), at, offset, **place | look | options
+        replace_characters_invalid_in_xml(text), at, offset, **place | look | options
     )
 
 
-def replace_unprintable_characters(text: str) -> str:
+def replace_characters_invalid_in_xml(text: str) -> str:
     """Replace the characters that XML cannot hold."""
     return UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def _simplify_svg(root: ElementTree.Element, label: str) -> Markup:
+def _simplify_svg_of_matplotlib(root: ElementTree.Element, label: str) -> EscapedHtml:
     """Reduce matplotlib's SVG to what a page needs.
 
     Ids of several figures on one page would clash, so nothing has an id: marks are
@@ -164,39 +166,44 @@ def _simplify_svg(root: ElementTree.Element, label: str) -> Markup:
     tag = f"{{{SVG}}}"
     marks = {f"#{e.get('id')}": e.get("d", "") for e in root.iter(f"{tag}path")}
 
-    def copy(element: ElementTree.Element, tips: list[str]) -> ElementTree.Element:
+    def copy_svg_element(
+        element: ElementTree.Element, tips: list[str]
+    ) -> ElementTree.Element:
         kind, name = element.tag.removeprefix(tag), element.get("id", "")
         keys = ("viewBox", "d", "x", "y", "style")
-        look = {key: _shorten_svg_text(element.get(key, "")) for key in keys}
+        look = {key: _shorten_numbers_in_svg(element.get(key, "")) for key in keys}
         if name.startswith("["):
             look["class"], *tips = json.loads(name)
         if kind == "use":
-            kind, look["d"] = "path", _shorten_svg_text(marks[element.get(HREF, "")])
+            kind, look["d"] = (
+                "path",
+                _shorten_numbers_in_svg(marks[element.get(HREF, "")]),
+            )
             look["transform"] = f"translate({look.pop('x')} {look.pop('y')})"
         twin = ElementTree.Element(kind, {k: v for k, v in look.items() if v})
         twin.text = element.text if kind == "text" else None
         for child in element:
             if child.tag not in (f"{tag}defs", f"{tag}metadata"):
-                part = copy(child, tips)
+                part = copy_svg_element(child, tips)
                 twin.extend([part] if len(part) or part.tag != "g" else [])
         is_shape = look.get("class") == TIPPED_SHAPE
         if is_shape or element.find(f"{tag}use") is not None:
             for mark, tip in zip(twin, tips, strict=False):
                 ElementTree.SubElement(
                     mark, "title"
-                ).text = replace_unprintable_characters(tip)
+                ).text = replace_characters_invalid_in_xml(tip)
         return twin
 
-    whole = copy(root, [])
+    whole = copy_svg_element(root, [])
     width, height = whole.get("viewBox", "").split()[2:]
     size = {"xmlns": SVG, "width": width, "height": height}
     whole.attrib |= {**size, "class": "drawing", "role": "img", "aria-label": label}
     whole.insert(0, ElementTree.Element("title"))
     whole[0].text = label
-    return Markup(ElementTree.tostring(whole, encoding="unicode"))
+    return EscapedHtml(ElementTree.tostring(whole, encoding="unicode"))
 
 
-def _shorten_svg_text(text: str) -> str:
+def _shorten_numbers_in_svg(text: str) -> str:
     """Round numbers to what an eye can see, and put variables in place of colours."""
     names = {value: name for name, value in _read_css_colors().items()}
     text = re.sub(r"#[0-9a-f]{6}", lambda m: f"var(--{names[m[0]]})", text)

@@ -8,32 +8,32 @@ from cirm.intervals import compute_rmse_interval
 from cirm.report import page
 from cirm.report.dot_plot import MarkKind
 from cirm.report.model_plots import (
-    PlaceScore,
+    EnvironmentScoreWithRows,
     compute_percentage_interval,
     render_calibration_figure,
     render_confusion_figure,
-    render_scores_figure,
+    render_scores_by_environment_figure,
 )
 from cirm.report.model_tables import (
     HEADINGS,
     Content,
-    build_classes_table,
     build_confusion_table,
     build_coverage_tables,
-    build_scores_table,
-    format_percent,
-    format_score,
+    build_evaluation_scores_table,
+    build_precision_recall_table,
+    format_percent_with_one_decimal,
+    format_score_with_four_digits,
     list_coverage_sentences,
 )
-from cirm.report.page import Section
-from cirm.report.table import Row, Table
-from cirm.wording import capitalise
+from cirm.report.page import PageSection
+from cirm.report.table import ReportTable, Row
+from cirm.wording import capitalise_first_letter
 
 MAX_CLASSES_AS_TABLE = 5  # with intervals, more columns do not fit a page
 LEGEND: dict[MarkKind, str] = {
     "main": "here",
     "warning": "here, significantly worse",
-    "earlier": "on arrival at other new places",
+    "earlier": "at other places, before training there",
 }
 
 
@@ -41,42 +41,50 @@ def build_evaluation_page(content: Content, command: str = "") -> str:
     """Build the page of an evaluation, from what `cirm evaluate --json` prints."""
     answer, rest = split_off_first_sentence(content["verdict"])
     sections = [
-        Section("", [*rest, page.render_headline_numbers(_list_main_facts(content))]),
+        PageSection(
+            "",
+            [
+                *rest,
+                page.render_headline_numbers(_list_main_numbers_of_evaluation(content)),
+            ],
+        ),
         _build_scores_by_place_section(content),
-        _build_confusion_section(content),
+        _build_confusion_matrix_section(content),
         _build_calibration_section(content),
-        Section("All comparisons", [_render_comparisons(content)]),
-        _build_classes_section(content),
+        PageSection("All comparisons", [_render_score_comparisons(content)]),
+        _build_scores_by_class_section(content),
         _build_coverage_section(content),
-        Section("All scores", [build_scores_table(content)]),
+        PageSection("All scores", [build_evaluation_scores_table(content)]),
         _build_expected_scores_section(content),
-        build_notes_section(content["notes"], command),
+        build_notes_and_command_section(content["notes"], command),
     ]
     title = f"{content['model']} on {', '.join(content['data'])}"
-    return page.render_page(title, answer, sections)
+    return page.render_html_page(title, answer, sections)
 
 
 def split_off_first_sentence(verdict: str) -> tuple[str, list[str]]:
     """Return the first sentence of a verdict, and the others."""
     first, dot, rest = verdict.partition(". ")
     sentences = [f"{rest.rstrip('.')}."] if dot else []
-    return f"{capitalise(first).rstrip('.')}.", sentences
+    return f"{capitalise_first_letter(first).rstrip('.')}.", sentences
 
 
-def build_notes_section(notes: Sequence[str], command: str) -> Section | None:
+def build_notes_and_command_section(
+    notes: Sequence[str], command: str
+) -> PageSection | None:
     """Build the section of notes and of the command that made a page, if any."""
     if not notes and not command:
         return None
     content = [page.render_notes_as_list(notes), page.render_shell_command(command)]
-    return Section("Notes and command", content)
+    return PageSection("Notes and command", content)
 
 
-def _get_main_metric(content: Content) -> str:
+def _get_main_metric_of_evaluation(content: Content) -> str:
     return "accuracy" if "accuracy" in content["overall"] else "rmse"
 
 
-def _list_main_facts(content: Content) -> list[tuple[str, str]]:
-    metric, rows = _get_main_metric(content), content["rows"]
+def _list_main_numbers_of_evaluation(content: Content) -> list[tuple[str, str]]:
+    metric, rows = _get_main_metric_of_evaluation(content), content["rows"]
     value = content["overall"][metric]
     is_accuracy = metric == "accuracy"
     find_interval = (
@@ -96,97 +104,110 @@ def _list_main_facts(content: Content) -> list[tuple[str, str]]:
     return [*facts, (f"{rows:,}", "rows")]
 
 
-def _build_scores_by_place_section(content: Content) -> Section:
+def _build_scores_by_place_section(content: Content) -> PageSection:
     """Show the scores here beside those on arrival at other places."""
-    metric = _get_main_metric(content)
+    metric = _get_main_metric_of_evaluation(content)
     is_worse = any(
         one["significant"] and one["score"] == metric for one in content["comparisons"]
     )
     kind: MarkKind = "warning" if is_worse else "main"
     scores = [
-        PlaceScore(name, one[metric], one["rows"], kind, "here")
+        EnvironmentScoreWithRows(name, one[metric], one["rows"], kind, "here")
         for name, one in content["environments"].items()
     ]
     expected = content["expected"]
     earlier = expected["on_arrival"] or expected["held_out"]
-    words, legend = "on arrival", LEGEND
+    words, legend = "before training there", LEGEND
     if without := content["arrivals_without_columns"]:
         names = without[0]["without"].replace("`", "")
-        earlier, words = without, f"on arrival without {names}"
+        earlier, words = without, f"before training there, without {names}"
         legend = LEGEND | {"earlier": words}
     elif not expected["on_arrival"]:
         words = "held-out rows"
-        legend = LEGEND | {"earlier": "held-out rows of places learned from"}
+        legend = LEGEND | {"earlier": "held-out rows of the training places"}
     scores += [
-        PlaceScore(one["environment"], one[metric], one["rows"], "earlier", words)
+        EnvironmentScoreWithRows(
+            one["environment"], one[metric], one["rows"], "earlier", words
+        )
         for one in earlier
     ]
-    return Section("Scores by place", [render_scores_figure(scores, metric, legend)])
+    return PageSection(
+        "Scores by place", [render_scores_by_environment_figure(scores, metric, legend)]
+    )
 
 
-def _build_confusion_section(content: Content) -> Section | None:
+def _build_confusion_matrix_section(content: Content) -> PageSection | None:
     if "confusion" not in content:
         return None
     figure = render_confusion_figure(content["confusion"])
     return (
-        Section("Which classes are confused with which", [figure]) if figure else None
+        PageSection("Which classes are confused with which", [figure])
+        if figure
+        else None
     )
 
 
-def _build_classes_section(content: Content) -> Section | None:
+def _build_scores_by_class_section(content: Content) -> PageSection | None:
     if "confusion" not in content:
         return None
-    tables = [build_classes_table(content)]
+    tables = [build_precision_recall_table(content)]
     if len(content["confusion"]["classes"]) <= MAX_CLASSES_AS_TABLE:
         tables.append(build_confusion_table(content))
-    return Section("Classes, with 95 % intervals", tables)
+    return PageSection("Classes, with 95 % intervals", tables)
 
 
-def _build_calibration_section(content: Content) -> Section | None:
+def _build_calibration_section(content: Content) -> PageSection | None:
     bins = content.get("reliability") or ()
     rows = [
         [
-            format_percent(one["confidence"]),
-            format_percent(one["accuracy"]),
+            format_percent_with_one_decimal(one["confidence"]),
+            format_percent_with_one_decimal(one["accuracy"]),
             f"{one['rows']:,.0f}",
         ]
         for one in bins
     ]
     if not rows:
         return None
-    table = Table("Calibration", ["mean confidence", "accuracy", "rows"], rows)
-    folded = page.render_collapsible_block(
-        "The same as a table", page.render_section_content([table])
+    table = ReportTable("Calibration", ["mean confidence", "accuracy", "rows"], rows)
+    folded = page.render_collapsible_html_block(
+        "The same numbers as a table", page.render_section_content([table])
     )
-    return Section("Calibration", [render_calibration_figure(bins), folded])
+    return PageSection("Calibration", [render_calibration_figure(bins), folded])
 
 
-def _render_comparisons(content: Content) -> str:
+def _render_score_comparisons(content: Content) -> str:
     lines = [one["line"] for one in content["comparisons"]]
-    return page.render_notes_as_list([f"{capitalise(line)}." for line in lines])
+    return page.render_notes_as_list(
+        [f"{capitalise_first_letter(line)}." for line in lines]
+    )
 
 
-def _build_coverage_section(content: Content) -> Section | None:
-    parts: list[str | Table] = [*list_coverage_sentences(content)]
+def _build_coverage_section(content: Content) -> PageSection | None:
+    parts: list[str | ReportTable] = [*list_coverage_sentences(content)]
     parts += build_coverage_tables(content)
-    return Section("Coverage", parts) if parts else None
+    return PageSection("Coverage", parts) if parts else None
 
 
-def _build_expected_scores_section(content: Content) -> Section:
-    words = {"held_out": "after learning it", "on_arrival": "before learning it"}
+def _build_expected_scores_section(content: Content) -> PageSection:
+    words = {"held_out": "after training", "on_arrival": "before training"}
     rows: list[Row] = []
     for kind, entries in content["expected"].items():
         for entry in entries:
             others = ("environment", "rows")
             score = next(value for key, value in entry.items() if key not in others)
-            count, number = f"{entry['rows']:,}", format_score(score)
+            count, number = f"{entry['rows']:,}", format_score_with_four_digits(score)
             rows.append([entry["environment"], words[kind], count, number])
-    names = ("place", "measured", "rows", HEADINGS[_get_main_metric(content)])
-    return Section(
+    names = (
+        "place",
+        "measured",
+        "rows",
+        HEADINGS[_get_main_metric_of_evaluation(content)],
+    )
+    return PageSection(
         "Scores at the places that the model learned from",
         [
-            Table("Scores", names, rows, row_headings=2)
+            ReportTable("Scores", names, rows, row_headings=2)
             if rows
-            else "The model file contains no scores to compare with."
+            else "The model file contains no earlier scores to compare these with."
         ],
     )

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cirm.report.axes import LETTER, shorten_text_to_pixel_width
 from cirm.report.drawing import (
     TIPPED_SHAPE,
-    add_text_label,
+    add_text_label_near_point,
     create_blank_axes,
-    encode_svg_id,
+    encode_class_and_tooltip_as_svg_id,
     get_css_color,
     render_as_inline_svg,
 )
@@ -25,7 +25,7 @@ FAINTEST, FULLEST = 0.1, 0.55  # opacity of cells; text on them stays readable
 LABEL = 225  # pixels for the names of the rows
 
 
-class HeatCell(NamedTuple):
+class HeatMapCell(NamedTuple):
     """A cell of a heat map.
 
     Attributes:
@@ -45,7 +45,7 @@ class HeatCell(NamedTuple):
 def plot_heat_map(
     rows: Sequence[str],
     columns: Sequence[tuple[str, str]],
-    cells: Mapping[tuple[int, int], HeatCell],
+    cells: Mapping[tuple[int, int], HeatMapCell],
     *,
     label: str,
 ) -> tuple[Axes, str]:
@@ -59,23 +59,25 @@ def plot_heat_map(
         _draw_heat_cell(ax, row, column, cell)
     for row, name in enumerate(rows):
         text = shorten_text_to_pixel_width(name, left - 10)
-        add_text_label(ax, text, (0, row + 0.5), (-10, -4), "right", size=12)
+        add_text_label_near_point(ax, text, (0, row + 0.5), (-10, -4), "right", size=12)
     start = 0
     for group, members in groupby(columns, key=lambda column: column[0]):
         count = len(list(members))
         if group:
             middle = start + count / 2
-            add_text_label(ax, group, (middle, 0), (0, 30), "center", "muted", size=12)
+            add_text_label_near_point(
+                ax, group, (middle, 0), (0, 30), "center", "muted", size=12
+            )
         for column in range(start, start + count):
             heading = shorten_text_to_pixel_width(columns[column][1], 1.25 * COLUMN)
-            add_text_label(
+            add_text_label_near_point(
                 ax, heading, (column + 0.5, 0), (0, 9), "center", "muted", size=11
             )
         start += count
     return ax, label
 
 
-def _draw_heat_cell(ax: Axes, row: int, column: int, cell: HeatCell) -> None:
+def _draw_heat_cell(ax: Axes, row: int, column: int, cell: HeatMapCell) -> None:
     from matplotlib.patches import Rectangle
 
     color = get_css_color(GOOD if cell.strength >= 0 else BAD)
@@ -87,9 +89,15 @@ def _draw_heat_cell(ax: Axes, row: int, column: int, cell: HeatCell) -> None:
         "alpha": FAINTEST + (FULLEST - FAINTEST) * strength,
         "lw": 0,
     }
-    part = encode_svg_id(TIPPED_SHAPE, [cell.tip] if cell.tip else [])
+    part = encode_class_and_tooltip_as_svg_id(
+        TIPPED_SHAPE, [cell.tip] if cell.tip else []
+    )
     ax.add_patch(Rectangle(place, *size, **look, gid=part))
     middle = (column + 0.5, row + 0.5)
-    add_text_label(ax, cell.text, middle, (0, 1), "center", size=13, weight="bold")
-    part = encode_svg_id("cell-note")
-    add_text_label(ax, cell.note, middle, (0, -13), "center", size=11, gid=part)
+    add_text_label_near_point(
+        ax, cell.text, middle, (0, 1), "center", size=13, weight="bold"
+    )
+    part = encode_class_and_tooltip_as_svg_id("cell-note")
+    add_text_label_near_point(
+        ax, cell.note, middle, (0, -13), "center", size=11, gid=part
+    )

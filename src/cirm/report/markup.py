@@ -9,22 +9,22 @@ VOID = {"img", "meta"}
 UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 
 
-class Markup(str):
+class EscapedHtml(str):
     """Text that is markup already; every other text is escaped where it enters."""
 
     __slots__ = ()
 
 
-def join_escaped_markup(*parts: str) -> Markup:
+def escape_and_join_html(*parts: str) -> EscapedHtml:
     """Join parts; text that is not markup is escaped."""
-    return Markup(
-        "".join(p if isinstance(p, Markup) else _escape_html(p) for p in parts)
+    return EscapedHtml(
+        "".join(p if isinstance(p, EscapedHtml) else _escape_html(p) for p in parts)
     )
 
 
 def render_html_element(
     name: str, /, *children: str, **attributes: str | float | None
-) -> Markup:
+) -> EscapedHtml:
     """An element; _ in attribute names is -, at the end nothing; None is left out."""
     pairs = "".join(
         f" {key.rstrip('_').replace('_', '-')}="
@@ -33,8 +33,8 @@ def render_html_element(
         if value is not None
     )
     if name in VOID:
-        return Markup(f"<{name}{pairs}>")
-    return Markup(f"<{name}{pairs}>{join_escaped_markup(*children)}</{name}>")
+        return EscapedHtml(f"<{name}{pairs}>")
+    return EscapedHtml(f"<{name}{pairs}>{escape_and_join_html(*children)}</{name}>")
 
 
 def _format_attribute_value(value: str | float) -> str:

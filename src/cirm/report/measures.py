@@ -13,16 +13,16 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from cirm.records import Record, Score
-from cirm.report.page import Section
+from cirm.records import Record, ScoreRecord
+from cirm.report.page import PageSection
 from cirm.report.summary import (
     METRICS,
-    Statistic,
+    MeanAndStd,
     average_values_over_seeds,
-    find_arrival_stage,
+    find_stage_of_first_training,
     group_records_by_learner,
 )
-from cirm.report.table import Row, Table, build_statistic_cell
+from cirm.report.table import ReportTable, Row, build_mean_and_std_cell
 
 Scores = Mapping[int, float]
 """The score in one environment after each stage, from 1; 0 is before any training."""
@@ -113,14 +113,14 @@ def compute_forgetting(
 
 def collect_transfer_measures(
     records: Sequence[Record],
-) -> dict[str, dict[str, Statistic]]:
+) -> dict[str, dict[str, MeanAndStd]]:
     """Collect the measures of each learner, as statistics over seeds.
 
     Example:
         >>> where = "erm", "sequential", 0
         >>> rows = [("a", 0, 90.0), ("b", 0, 50.0), ("a", 1, 70.0), ("b", 1, 80.0)]
         >>> records = [
-        ...     Score(*where, stage, name, "train", "accuracy", value)
+        ...     ScoreRecord(*where, stage, name, "train", "accuracy", value)
         ...     for name, stage, value in rows
         ... ]
         >>> measures = collect_transfer_measures(records)["erm"]
@@ -128,7 +128,7 @@ def collect_transfer_measures(
         (-20.0, 20.0)
     """
     found = {}
-    for learner, scores in group_records_by_learner(records, Score).items():
+    for learner, scores in group_records_by_learner(records, ScoreRecord).items():
         rows = [
             row
             for seed in dict.fromkeys(score.seed for score in scores)
@@ -152,7 +152,7 @@ def summarise_transfer_measures(records: Sequence[Record]) -> dict[str, Any]:
     }
 
 
-def _compute_transfer_measures_of_seed(scores: list[Score]) -> list[Score]:
+def _compute_transfer_measures_of_seed(scores: list[ScoreRecord]) -> list[ScoreRecord]:
     """Return the measures of one learner and seed, as scores of these names."""
     main = [s for s in scores if s.metric in METRICS]
     train = [s for s in main if s.split == "train"]
@@ -166,7 +166,7 @@ def _compute_transfer_measures_of_seed(scores: list[Score]) -> list[Score]:
         stage = score.stage + 1 if score.split == "train" else 0
         stages[score.environment][stage] = sign * score.value
     arrivals = {
-        name: find_arrival_stage(train[0].order, index)
+        name: find_stage_of_first_training(train[0].order, index)
         for index, name in enumerate(names)
     }
     values: dict[str, float | None] = {}
@@ -183,7 +183,9 @@ def _compute_transfer_measures_of_seed(scores: list[Score]) -> list[Score]:
         ends = [s.value for s in main if s.split == split and s.stage == last]
         values[name] = worst(ends) if len(ends) > 1 else None
     rows = [
-        Score(*_get_environment_key(train[0]), "all", "measures", name, value)
+        ScoreRecord(
+            *_get_sort_key_of_environment(train[0]), "all", "measures", name, value
+        )
         for name, value in values.items()
         if value is not None
     ]
@@ -192,13 +194,13 @@ def _compute_transfer_measures_of_seed(scores: list[Score]) -> list[Score]:
     return rows + [s for s in kept if s.environment in (unseen or set(names))]
 
 
-def _get_environment_key(score: Score) -> tuple[str, str, int, int]:
+def _get_sort_key_of_environment(score: ScoreRecord) -> tuple[str, str, int, int]:
     return score.learner, score.order, score.seed, score.stage
 
 
 def build_transfer_measures_section(
     measures: Mapping[str, Mapping[str, Any]], metric: str
-) -> Section | None:
+) -> PageSection | None:
     """Build the section of a page with the measures; None without any."""
     names = list(dict.fromkeys(name for own in measures.values() for name in own))
     if not names:
@@ -209,11 +211,13 @@ def build_transfer_measures_section(
         [
             learner,
             *(
-                build_statistic_cell(own.get(n), "error" if n in FRACTIONS else metric)
+                build_mean_and_std_cell(
+                    own.get(n), "error" if n in FRACTIONS else metric
+                )
                 for n in names
             ),
         ]
         for learner, own in measures.items()
     ]
-    table = Table("Further measures", ["learner", *names], rows)
-    return Section("Further measures", [EXPLANATION, table])
+    table = ReportTable("Further measures", ["learner", *names], rows)
+    return PageSection("Further measures", [EXPLANATION, table])

@@ -29,7 +29,7 @@ def describe_what_model_relies_on(content: Content) -> str:
     text = f"Relies on {_join_column_names(relied or list(shares)[:1])}"
     if unstable:
         return f"{text}; {_describe_unstable_columns(unstable, shares, content)}."
-    return f"{text}. {_describe_whether_meaning_holds(content)}"
+    return f"{text}. {_describe_whether_column_meanings_hold(content)}"
 
 
 def _describe_unstable_columns(
@@ -61,14 +61,15 @@ def _describe_unstable_columns(
     return "; ".join(parts)
 
 
-def _describe_whether_meaning_holds(content: Content) -> str:
+def _describe_whether_column_meanings_hold(content: Content) -> str:
     """Say how far it is known that the meaning of columns holds elsewhere."""
     verdict = content["explanation"].get("verdict")
     if verdict:
         return verdict if verdict.endswith(".") else f"{verdict}."
     return (
-        "Whether these columns mean the same at other places is unknown: the learner "
-        f"{content['learner']} does not test it."
+        "Whether these columns mean the same at other places is unknown, because the "
+        f"learner {content['learner']} does not test it. Evaluate the model at each "
+        "new place."
     )
 
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cirm.report.table import Column, Table
+from cirm.report.table import ReportColumn, ReportTable
 from cirm.report.text import format_bytes
 
 Content = Mapping[str, Any]
 DIGITS = 12  # of a digest in a table; JSON has all of them
 
 
-def build_history_table(history: Sequence[Content]) -> Table:
+def build_model_history_table(history: Sequence[Content]) -> ReportTable:
     """Build the table of environments: when they were learned, and from what."""
-    metric = _choose_metric(history[-1])
+    metric = _choose_metric_of_history_entry(history[-1])
     rows = [
         [
             str(entry["stage"] + 1),
@@ -31,20 +31,20 @@ def build_history_table(history: Sequence[Content]) -> Table:
         ]
         for entry in history
     ]
-    columns: list[Column | str] = [
-        Column("stage"),
-        Column("place"),
-        Column("learned on"),
+    columns: list[ReportColumn | str] = [
+        ReportColumn("stage"),
+        ReportColumn("place"),
+        ReportColumn("learned on"),
         "rows",
-        f"{metric} on arrival",
+        f"{metric} before training there",
         f"{metric} after",
-        Column("files, SHA-256"),
-        Column("digest of the rows"),
+        ReportColumn("files, SHA-256"),
+        ReportColumn("fingerprint of the rows"),
     ]
-    return Table("History", columns, rows)
+    return ReportTable("History", columns, rows)
 
 
-def build_versions_table(versions: Sequence[Content]) -> Table:
+def build_earlier_versions_table(versions: Sequence[Content]) -> ReportTable:
     """Build the table of the earlier versions that a model file keeps."""
     rows = [
         [
@@ -57,11 +57,11 @@ def build_versions_table(versions: Sequence[Content]) -> Table:
         for version in versions
     ]
     headings = ("version", "learned on", "places", "adapted to")
-    columns: list[Column | str] = [*map(Column, headings), "size"]
-    return Table("Earlier versions, kept in the file", columns, rows)
+    columns: list[ReportColumn | str] = [*map(ReportColumn, headings), "size"]
+    return ReportTable("Earlier versions, kept in the file", columns, rows)
 
 
-def describe_past_scores(entry: Content) -> str:
+def describe_scores_on_past_environments(entry: Content) -> str:
     """Say how well the environments before an update are predicted now."""
     past = entry["past"]
     if not past:
@@ -69,7 +69,7 @@ def describe_past_scores(entry: Content) -> str:
             "The scores at earlier places after this update are not known, because "
             "the model stores no data of them."
         )
-    if _choose_metric(entry) == "accuracy":
+    if _choose_metric_of_history_entry(entry) == "accuracy":
         before, after = (f"{past[name]:.1f} %" for name in ("before", "after"))
         name = "accuracy"
     else:
@@ -84,7 +84,7 @@ def describe_past_scores(entry: Content) -> str:
     )
 
 
-def _choose_metric(entry: Content) -> str:
+def _choose_metric_of_history_entry(entry: Content) -> str:
     return "accuracy" if "accuracy" in entry["metrics_after"] else "rmse"
 
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from cirm.report import page
 from cirm.report.dot_plot import MarkKind
-from cirm.report.evaluation_page import build_notes_section
-from cirm.report.markup import Markup
+from cirm.report.evaluation_page import build_notes_and_command_section
+from cirm.report.markup import EscapedHtml
 from cirm.report.model_answer import describe_what_model_relies_on
 from cirm.report.model_plots import (
-    PlaceScore,
+    EnvironmentScoreWithRows,
     render_adapted_effects_figure,
-    render_importance_figure,
-    render_scores_figure,
+    render_column_importance_figure,
+    render_scores_by_environment_figure,
 )
 from cirm.report.model_tables import (
     ADAPTATION_PARTS,
@@ -22,21 +22,21 @@ from cirm.report.model_tables import (
     Content,
     add_full_stop,
     build_adapted_effects_table,
-    build_environments_table,
     build_model_diagnostics_table,
+    build_model_environments_table,
     build_model_memory_table,
-    format_percent,
-    format_score,
-    list_evidence_sentences,
+    format_percent_with_one_decimal,
+    format_score_with_four_digits,
+    list_sentences_of_learner_evidence,
     summarise_adaptation,
 )
-from cirm.report.page import Section
-from cirm.report.table import Column, Table
+from cirm.report.page import PageSection
+from cirm.report.table import ReportColumn, ReportTable
 from cirm.report.text import format_bytes
 
 LEGEND: dict[MarkKind, str] = {
-    "main": "after learning it, held-out rows",
-    "earlier": "on arrival, before learning it",
+    "main": "after training there, on held-out rows",
+    "earlier": "before training there",
 }
 
 
@@ -57,41 +57,51 @@ def build_model_page(content: Content, command: str = "") -> str:
     elif not answer and (verdict := content["explanation"].get("verdict")):
         answer = add_full_stop(verdict)
     sections = [
-        Section("", [about if answer else "", _render_main_facts(content)]),
+        PageSection(
+            "", [about if answer else "", _render_main_facts_of_model(content)]
+        ),
         _build_adaptation_section(content["adaptation"]),
         _build_importance_section(content),
         _build_scores_section(content),
-        _build_explanation_section(content),
-        _build_environments_section(content),
-        Section("Details", _render_folded_details(content, command)),
+        _build_learner_explanation_section(content),
+        _build_training_environments_section(content),
+        PageSection("Details", _render_collapsed_model_details(content, command)),
     ]
-    return page.render_page(str(content["model"]), (answer or about).strip(), sections)
+    return page.render_html_page(
+        str(content["model"]), (answer or about).strip(), sections
+    )
 
 
 def build_prediction_page(content: Content, command: str = "") -> str:
     """Build the page of predictions, from what `cirm predict --json` prints."""
     rows = [
-        [label, f"{count:,}", format_percent(100 * count / content["rows"])]
+        [
+            label,
+            f"{count:,}",
+            format_percent_with_one_decimal(100 * count / content["rows"]),
+        ]
         for label, count in content["predictions"].items()
     ]
-    means = [[name, format_score(v)] for name, v in content["means"].items()]
+    means = [
+        [name, format_score_with_four_digits(v)] for name, v in content["means"].items()
+    ]
     tables = [
-        Table("Predictions", ["prediction", "rows", "share"], rows),
-        Table("Means", ["mean of", "value"], means),
+        ReportTable("Predictions", ["prediction", "rows", "share"], rows),
+        ReportTable("Means", ["mean of", "value"], means),
     ]
     lead = f"{content['rows']:,} rows of {content['data']}, predicted by "
     sections = [
-        Section("", content["uncertainty"]),
+        PageSection("", content["uncertainty"]),
         _build_adaptation_section(content["adaptation"]),
-        Section("Predictions", [table for table in tables if table.rows]),
-        build_notes_section(content["notes"], command),
+        PageSection("Predictions", [table for table in tables if table.rows]),
+        build_notes_and_command_section(content["notes"], command),
     ]
-    return page.render_page("Predictions", f"{lead}{content['model']}.", sections)
+    return page.render_html_page("Predictions", f"{lead}{content['model']}.", sections)
 
 
-def _render_main_facts(content: Content) -> Markup:
+def _render_main_facts_of_model(content: Content) -> EscapedHtml:
     history = content["history"]
-    metric = _get_main_metric(content)
+    metric = _get_main_metric_of_model(content)
     facts = [
         (f"{len(history)}", "places"),
         (f"{sum(one['rows'] for one in history):,}", "training rows"),
@@ -99,8 +109,8 @@ def _render_main_facts(content: Content) -> Markup:
     ]
     arrivals = [one for one in history if metric in one["metrics_before"]]
     for one, part, words in (
-        *((one, "metrics_before", "on arrival at") for one in arrivals[-1:]),
-        (history[-1], "metrics_after", "now, held-out rows of"),
+        *((one, "metrics_before", "before training at") for one in arrivals[-1:]),
+        (history[-1], "metrics_after", "now, on held-out rows of"),
     ):
         if metric in one[part]:
             name = HEADINGS[metric].removesuffix(", %")
@@ -110,18 +120,18 @@ def _render_main_facts(content: Content) -> Markup:
     return page.render_headline_numbers(facts)
 
 
-def _get_main_metric(content: Content) -> str:
+def _get_main_metric_of_model(content: Content) -> str:
     return "accuracy" if content["classes"] else "rmse"
 
 
-def _build_adaptation_section(adaptation: Content | None) -> Section | None:
+def _build_adaptation_section(adaptation: Content | None) -> PageSection | None:
     if not adaptation:
         return None
     sentences = [effect.get("sentence", "") for effect in adaptation.get("effects", ())]
     told = page.render_notes_as_list(
         [add_full_stop(text) for text in sentences if text]
     )
-    parts: list[str | Table] = [summarise_adaptation(adaptation)]
+    parts: list[str | ReportTable] = [summarise_adaptation(adaptation)]
     if table := build_adapted_effects_table(adaptation):
         parts += [render_adapted_effects_figure(adaptation), told, table]
     for title, name in ADAPTATION_PARTS.items():
@@ -130,10 +140,10 @@ def _build_adaptation_section(adaptation: Content | None) -> Section | None:
                 f"{title}:",
                 page.render_notes_as_list([*map(add_full_stop, items)]),
             ]
-    return Section(f"Adapted to {adaptation['name']}", parts)
+    return PageSection(f"Adapted to {adaptation['name']}", parts)
 
 
-def _build_importance_section(content: Content) -> Section | None:
+def _build_importance_section(content: Content) -> PageSection | None:
     history = [one for one in content["history"] if one["importance"]]
     if not content["importance"] or not history:
         return None
@@ -143,11 +153,11 @@ def _build_importance_section(content: Content) -> Section | None:
             100 * values.get(name, 0.0) / (sum(values.values()) or 1)
             for values in (one["importance"] for one in history)
         ]
-        rows.append([name, *map(format_percent, shares)])
+        rows.append([name, *map(format_percent_with_one_decimal, shares)])
     columns = ["column", *(f"after {one['name']}" for one in history)]
-    folded = page.render_collapsible_block(
-        "The same as a table, after each place",
-        page.render_section_content([Table("Importance", columns, rows)]),
+    folded = page.render_collapsible_html_block(
+        "The same numbers as a table, after each place",
+        page.render_section_content([ReportTable("Importance", columns, rows)]),
     )
     first = content["history"][0]["name"]
     now = "before adapting" if content["adaptation"] else "now"
@@ -156,57 +166,66 @@ def _build_importance_section(content: Content) -> Section | None:
         f"{drop['last']:.0f} % {now}."
         for name, drop in content["importance_drops"].items()
     ]
-    figure = render_importance_figure(content)
-    return Section("What the predictions rely on", [*drops, figure, folded])
+    figure = render_column_importance_figure(content)
+    return PageSection("What the predictions rely on", [*drops, figure, folded])
 
 
-def _build_scores_section(content: Content) -> Section | None:
-    metric, scores = _get_main_metric(content), []
+def _build_scores_section(content: Content) -> PageSection | None:
+    metric, scores = _get_main_metric_of_model(content), []
     for one in content["history"]:
         if metric in one["metrics_before"]:
             value = one["metrics_before"][metric]
             scores.append(
-                PlaceScore(one["name"], value, one["rows"], "earlier", "on arrival")
+                EnvironmentScoreWithRows(
+                    one["name"], value, one["rows"], "earlier", "before training there"
+                )
             )
         if metric in one["metrics_after"]:
             value, rows = one["metrics_after"][metric], one["held_out"] or one["rows"]
-            words = "after learning it"
-            scores.append(PlaceScore(one["name"], value, rows, "main", words))
+            words = "after training there"
+            scores.append(
+                EnvironmentScoreWithRows(one["name"], value, rows, "main", words)
+            )
     if not scores:
         return None
     text = (
-        "Scores on arrival, before the model had learned from a place, come closest to "
-        "those at a place that it has never seen."
+        "The scores before the model was trained on a place come closest to those at "
+        "a place that it has never seen."
     )
-    return Section(
-        "Scores by place", [text, render_scores_figure(scores, metric, LEGEND)]
+    return PageSection(
+        "Scores by place",
+        [text, render_scores_by_environment_figure(scores, metric, LEGEND)],
     )
 
 
-def _build_explanation_section(content: Content) -> Section | None:
+def _build_learner_explanation_section(content: Content) -> PageSection | None:
     explanation = content["explanation"]
     if not explanation.get("verdict"):
         return None
-    parts: list[str | Table] = [add_full_stop(explanation["verdict"])]
-    parts.append(page.render_notes_as_list(list_evidence_sentences(explanation)))
-    return Section("What differs between places", parts)
+    parts: list[str | ReportTable] = [add_full_stop(explanation["verdict"])]
+    parts.append(
+        page.render_notes_as_list(list_sentences_of_learner_evidence(explanation))
+    )
+    return PageSection("What differs between places", parts)
 
 
-def _build_environments_section(content: Content) -> Section:
+def _build_training_environments_section(content: Content) -> PageSection:
     history = content["history"]
     notes = [f"{e['name']}: {note}" for e in history for note in e["notes"]]
-    table = build_environments_table(history)
-    return Section("Places", [table, page.render_notes_as_list(notes)])
+    table = build_model_environments_table(history)
+    return PageSection("Places", [table, page.render_notes_as_list(notes)])
 
 
-def _render_folded_details(content: Content, command: str) -> list[Markup]:
+def _render_collapsed_model_details(
+    content: Content, command: str
+) -> list[EscapedHtml]:
     """Render what few readers need, folded."""
     names = ("learner", "seed", "network")
     settings = {name: content[name] for name in names} | content["settings"]
     kept = content["raw_examples"]
     memory = f"{kept:,} rows" if kept else "No row"
     memory += f" of earlier places {'are' if kept > 1 else 'is'} kept."
-    parts: dict[str, tuple[str, list[str | Table]]] = {}
+    parts: dict[str, tuple[str, list[str | ReportTable]]] = {}
     if diagnostics := build_model_diagnostics_table(content["history"]):
         text = (
             "Rows are grouped by their class and by whether the reference, a small "
@@ -222,13 +241,18 @@ def _render_folded_details(content: Content, command: str) -> list[Markup]:
             "The first place determines how columns are used; later ones do not "
             "change it."
         )
-        columns = Table("Columns", ["column", Column("use")], rows)
+        columns = ReportTable("Columns", ["column", ReportColumn("use")], rows)
         parts["Columns"] = (f"{len(rows)} columns", [text, columns])
     parts["Settings and command"] = (
         "",
-        [page.render_shell_command(command), page.render_settings_as_lines(settings)],
+        [
+            page.render_shell_command(command),
+            page.render_settings_as_html_lines(settings),
+        ],
     )
     return [
-        page.render_collapsible_block(title, page.render_section_content(own), aside)
+        page.render_collapsible_html_block(
+            title, page.render_section_content(own), aside
+        )
         for title, (aside, own) in parts.items()
     ]

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cirm.intervals import compute_rmse_interval, compute_wilson_interval
 from cirm.report import page
-from cirm.report.axes import NARROW, show_ticks_and_titles
+from cirm.report.axes import NARROW, show_axis_ticks_and_titles
 from cirm.report.dot_plot import (
-    Dot,
-    DotRow,
+    DotPlotMark,
+    DotPlotRow,
     MarkKind,
-    choose_factor_limits,
-    plot_dots,
+    choose_axis_limits_of_factors,
+    plot_rows_of_marks,
 )
 from cirm.report.drawing import (
     DOTS,
     create_blank_axes,
-    encode_svg_id,
+    encode_class_and_tooltip_as_svg_id,
     get_css_color,
     render_as_inline_svg,
 )
-from cirm.report.heat_map import HeatCell, plot_heat_map
-from cirm.report.markup import Markup, render_html_element
+from cirm.report.heat_map import HeatMapCell, plot_heat_map
+from cirm.report.markup import EscapedHtml, render_html_element
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +34,7 @@ MOST_COLUMNS = 15  # of a figure; tables show all
 MOST_CLASSES = 15  # of a confusion matrix that an eye can take in
 
 
-class PlaceScore(NamedTuple):
+class EnvironmentScoreWithRows(NamedTuple):
     """A score at a place and its number of rows; `kind` is how its mark looks."""
 
     place: str
@@ -50,7 +50,7 @@ def compute_percentage_interval(percent: float, rows: float) -> tuple[float, flo
     return 100 * low, 100 * high
 
 
-def render_importance_figure(content: Content) -> Markup:
+def render_column_importance_figure(content: Content) -> EscapedHtml:
     """Render the importance of columns after the first environment, and now."""
     history = [one for one in content["history"] if one["importance"]]
     now, first = (
@@ -62,11 +62,11 @@ def render_importance_figure(content: Content) -> Markup:
     rows = []
     for name in sorted(names[:MOST_COLUMNS], key=lambda name: -now[name]):
         kind: MarkKind = "warning" if name in unstable else "main"
-        dots = [Dot(now[name], kind, f"{name}: {now[name]:.1f} % {when}")]
+        dots = [DotPlotMark(now[name], kind, f"{name}: {now[name]:.1f} % {when}")]
         if len(history) > 1:
             tip = f"{name}: {first.get(name, 0):.1f} % after {history[0]['name']}"
-            dots.append(Dot(first.get(name, 0), "earlier", tip))
-        rows.append(DotRow(name, dots, f"{now[name]:.0f} %"))
+            dots.append(DotPlotMark(first.get(name, 0), "earlier", tip))
+        rows.append(DotPlotRow(name, dots, f"{now[name]:.0f} %"))
     legend: dict[MarkKind, str] = {"main": when}
     if unstable & set(names[:MOST_COLUMNS]):
         legend["warning"] = f"{when}; differs between places"
@@ -88,16 +88,18 @@ def render_importance_figure(content: Content) -> Markup:
     )
 
 
-def render_scores_figure(
-    scores: Sequence[PlaceScore], metric: str, legend: Mapping[MarkKind, str]
-) -> Markup:
+def render_scores_by_environment_figure(
+    scores: Sequence[EnvironmentScoreWithRows],
+    metric: str,
+    legend: Mapping[MarkKind, str],
+) -> EscapedHtml:
     """Render the score at each place, with 95 % intervals."""
     is_accuracy = metric == "accuracy"
     find_interval = (
         compute_percentage_interval if is_accuracy else compute_rmse_interval
     )
     unit = " %" if is_accuracy else ""
-    by_place: dict[str, list[Dot]] = {}
+    by_place: dict[str, list[DotPlotMark]] = {}
     ends = []
     for score in scores:
         low, high = find_interval(score.value, score.rows)
@@ -105,11 +107,11 @@ def render_scores_figure(
             f"{score.place}, {score.words}: {score.value:.4g}{unit} (95 % interval "
             f"{low:.4g} to {high:.4g}, {score.rows:,.0f} rows)"
         )
-        dot = Dot(score.value, score.kind, tip, low, high)
+        dot = DotPlotMark(score.value, score.kind, tip, low, high)
         by_place.setdefault(score.place, []).append(dot)
         ends += [low, high]
     rows = [
-        DotRow(place, dots, f"{dots[-1].value:.3g}{unit}")
+        DotPlotRow(place, dots, f"{dots[-1].value:.3g}{unit}")
         for place, dots in by_place.items()
     ]
     limits = (min(ends), max(ends))
@@ -123,19 +125,23 @@ def render_scores_figure(
     )
 
 
-def render_adapted_effects_figure(adaptation: Content) -> Markup:
+def render_adapted_effects_figure(adaptation: Content) -> EscapedHtml:
     """Render what was learned anew, with what it was in the environments seen."""
     rows = []
     for effect in adaptation["effects"]:
         name, here = effect["feature"], effect["here"]
         tip = f"{name}: {here:.3g} here ({effect['low']:.3g} to {effect['high']:.3g})"
-        dots = [Dot(one, "earlier", f"{name}: {one:.3g}") for one in effect["seen"]]
-        dots.append(Dot(here, "main", tip, effect["low"], effect["high"]))
-        rows.append(DotRow(name, dots))
+        dots = [
+            DotPlotMark(one, "earlier", f"{name}: {one:.3g}") for one in effect["seen"]
+        ]
+        dots.append(DotPlotMark(here, "main", tip, effect["low"], effect["high"]))
+        rows.append(DotPlotRow(name, dots))
     values = [end for row in rows for dot in row.dots for end in (dot.value, *dot[3:])]
     known = [value for value in values if value is not None]
     factors = min(known) > 0
-    limits = choose_factor_limits(known) if factors else (min(known), max(known))
+    limits = (
+        choose_axis_limits_of_factors(known) if factors else (min(known), max(known))
+    )
     legend: dict[MarkKind, str] = {
         "main": f"at {adaptation['name']}, from rows without targets",
         "earlier": "at the places seen",
@@ -162,7 +168,7 @@ def render_adapted_effects_figure(adaptation: Content) -> Markup:
 
 
 @render_as_inline_svg
-def plot_calibration(bins: Sequence[Content], *, width: int) -> tuple[Axes, str]:
+def plot_calibration_curve(bins: Sequence[Content], *, width: int) -> tuple[Axes, str]:
     """Plot accuracy over confidence; on the diagonal the model is calibrated."""
     low = min(50.0, *(one["confidence"] for one in bins))
     start = 10 * math.floor(low / 10)
@@ -173,7 +179,7 @@ def plot_calibration(bins: Sequence[Content], *, width: int) -> tuple[Axes, str]
     ax = create_blank_axes((side, side), box, (start, 100), (bottom, 100))
     muted, hue = get_css_color("muted"), get_css_color("s1")
     titles = ("confidence, %", "accuracy, %")
-    show_ticks_and_titles(ax, titles, log=(False, False), color=muted)
+    show_axis_ticks_and_titles(ax, titles, log=(False, False), color=muted)
     ax.plot((start, 100), (start, 100), color=muted, lw=1.5, ls=DOTS)
     largest = max(one["rows"] for one in bins)
     for one in bins:
@@ -181,37 +187,39 @@ def plot_calibration(bins: Sequence[Content], *, width: int) -> tuple[Axes, str]
         span = compute_percentage_interval(y, rows)
         ax.plot((x, x), span, color=hue, lw=2.5, alpha=0.6)
         tip = f"confidence {x:.0f} %: {y:.1f} % of {rows:,.0f} rows correct"
-        part = encode_svg_id("mark", [tip])
+        part = encode_class_and_tooltip_as_svg_id("mark", [tip])
         size = 5 + 8 * math.sqrt(rows / largest)
         ax.plot(x, y, "o", ms=size, color=hue, clip_on=False, gid=part, zorder=3)
     pairs = ", ".join(f"{b['confidence']:.0f} {b['accuracy']:.0f}" for b in bins)
     return ax, f"Calibration curve, confidence and accuracy in percent: {pairs}"
 
 
-def render_calibration_figure(bins: Sequence[Content]) -> Markup:
+def render_calibration_figure(bins: Sequence[Content]) -> EscapedHtml:
     """Render the calibration curve."""
     caption = (
         "Accuracy of the predictions by their confidence. On the dotted line, the "
         "accuracy equals the confidence; below it, the model is overconfident. Lines "
         "are 95 % intervals; larger dots stand for more rows."
     )
-    return page.render_figure(
-        caption, plot_calibration(bins, width=420), plot_calibration(bins, width=NARROW)
+    return page.render_html_figure(
+        caption,
+        plot_calibration_curve(bins, width=420),
+        plot_calibration_curve(bins, width=NARROW),
     )
 
 
-def render_confusion_figure(matrix: Content) -> Markup:
+def render_confusion_figure(matrix: Content) -> EscapedHtml:
     """Render the confusion matrix as a heat map; empty if it has too many classes."""
     names = matrix["classes"]
     if len(names) > MOST_CLASSES:
-        return Markup()
+        return EscapedHtml()
     cells = {}
     for row, percents in enumerate(matrix["percent"]):
         for column, percent in enumerate(percents):
             strength = percent / 100 if row == column else -percent / 100
             count = f"{matrix['counts'][row][column]:,.0f}"
             if sum(matrix["counts"][row]):
-                cells[row, column] = HeatCell(f"{percent:.0f} %", count, strength)
+                cells[row, column] = HeatMapCell(f"{percent:.0f} %", count, strength)
     label = "Confusion matrix, percent of each class: " + "; ".join(
         f"{name} predicted as {name} {matrix['percent'][n][n]:.0f}"
         for n, name in enumerate(names)
@@ -227,7 +235,7 @@ def render_confusion_figure(matrix: Content) -> Markup:
     box = render_html_element(
         "div", drawing, class_="scroll", tabindex="0", role="group"
     )
-    return page.render_figure(caption, box)
+    return page.render_html_figure(caption, box)
 
 
 def _convert_importance_to_percent(importance: Mapping[str, float]) -> dict[str, float]:
@@ -237,10 +245,10 @@ def _convert_importance_to_percent(importance: Mapping[str, float]) -> dict[str,
 
 def render_dot_plot_figure(
     caption: str,
-    rows: Sequence[DotRow],
+    rows: Sequence[DotPlotRow],
     **options: Any,  # noqa: ANN401
-) -> Markup:
+) -> EscapedHtml:
     """Render a dot plot, for wide and for narrow screens."""
-    plot: Callable[..., Markup] = plot_dots
+    plot: Callable[..., EscapedHtml] = plot_rows_of_marks
     wide, narrow = plot(rows, **options), plot(rows, width=NARROW, **options)
-    return page.render_figure(caption, wide, narrow)
+    return page.render_html_figure(caption, wide, narrow)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cirm.report.table import Column, Table
+from cirm.report.table import ReportColumn, ReportTable
 from cirm.report.text import format_bytes
 
 Content = Mapping[str, Any]
@@ -23,15 +23,15 @@ HEADINGS = {
     "rmse": "root mean squared error",
     "mae": "mean absolute error",
     "r2": "R²",
-    "agreement": "agrees with the reference, %",
-    "reference": "score of the reference",
-    "calibration spread": "range of the calibration error over groups",
+    "agreement": "agreement with the reference model, %",
+    "reference": "score of the reference model",
+    "calibration spread": "spread of the calibration error between groups",
     "constant": "collapse to a constant",
 }
 """Names of metrics and diagnostics for readers."""
 
 ADAPTATION_PARTS = {
-    "What adapting gained on arrival at places with known targets": "gains",
+    "What adapting would have gained at places with known targets": "gains",
     "Not adapted": "refusals",
     "Notes": "notes",
 }
@@ -46,14 +46,15 @@ MEMORY_PARTS = {
 """Rows of the table of memory; all other parts are the learner's state."""
 
 
-def build_environments_table(environments: Sequence[Content]) -> Table:
+def build_model_environments_table(environments: Sequence[Content]) -> ReportTable:
     """Build the table of a model's environments with their scores."""
     parts = "metrics_before", "metrics_after"
     names = list(dict.fromkeys(n for e in environments for p in parts for n in e[p]))
     rows = []
     for one in environments:
         before, after = (
-            [format_score(one[part].get(name)) for name in names] for part in parts
+            [format_score_with_four_digits(one[part].get(name)) for name in names]
+            for part in parts
         )
         name, count, held_out = one["name"], f"{one['rows']:,}", f"{one['held_out']:,}"
         if one["metrics_before"]:
@@ -62,22 +63,30 @@ def build_environments_table(environments: Sequence[Content]) -> Table:
             time = one["time"][:16].replace("T", " ")
             rows.append([name, time, count, held_out, *after])
     headings = [HEADINGS.get(name, name) for name in names]
-    columns = ["place", Column("learned on"), "rows", "held out", *headings]
-    return Table("Places", columns, rows)
+    columns = ["place", ReportColumn("learned on"), "rows", "held out", *headings]
+    return ReportTable("Places", columns, rows)
 
 
-def build_model_diagnostics_table(environments: Sequence[Content]) -> Table | None:
+def build_model_diagnostics_table(
+    environments: Sequence[Content],
+) -> ReportTable | None:
     """Build the table of the diagnostics after each environment; None without any."""
     names = list(dict.fromkeys(n for e in environments for n in e["diagnostics"]))
     rows = [
-        [e["name"], *(format_score(e["diagnostics"].get(name)) for name in names)]
+        [
+            e["name"],
+            *(
+                format_score_with_four_digits(e["diagnostics"].get(name))
+                for name in names
+            ),
+        ]
         for e in environments
     ]
     columns = ["after learning", *(HEADINGS.get(name, name) for name in names)]
-    return Table("Diagnostics", columns, rows) if names else None
+    return ReportTable("Diagnostics", columns, rows) if names else None
 
 
-def build_model_memory_table(content: Content) -> Table:
+def build_model_memory_table(content: Content) -> ReportTable:
     """Build the table of what a model file keeps; the learner's state is one row."""
     parts: dict[str, Counter[str]] = {}
     for name, entry in content["memory"].items():
@@ -93,10 +102,10 @@ def build_model_memory_table(content: Content) -> Table:
         for name, entry in parts.items()
     ]
     columns = ["part", "raw examples", "numbers", "names of categories", "size"]
-    return Table("Data kept from earlier places", columns, rows)
+    return ReportTable("Data kept from earlier places", columns, rows)
 
 
-def build_scores_table(content: Content) -> Table:
+def build_evaluation_scores_table(content: Content) -> ReportTable:
     """Build the table of an evaluation's scores: all rows, then groups of rows."""
     groups = [
         ("", {"all rows": {"rows": content["rows"], **content["overall"]}}),
@@ -109,16 +118,16 @@ def build_scores_table(content: Content) -> Table:
         [
             f"{kind} {value}".strip(),
             f"{scores['rows']:,.0f}",
-            *(format_score(scores.get(name)) for name in names),
+            *(format_score_with_four_digits(scores.get(name)) for name in names),
         ]
         for kind, members in groups
         for value, scores in members.items()
     ]
     headings = [HEADINGS.get(name, name) for name in names]
-    return Table("Scores", ["", "rows", *headings], rows)
+    return ReportTable("Scores", ["", "rows", *headings], rows)
 
 
-def build_coverage_tables(content: Content) -> list[Table]:
+def build_coverage_tables(content: Content) -> list[ReportTable]:
     """Build the tables of coverage and abstention: each environment, then classes."""
     tables = []
     if coverage := content.get("coverage"):
@@ -128,23 +137,23 @@ def build_coverage_tables(content: Content) -> list[Table]:
         rows = [
             [
                 *_format_share_with_interval(label, one, "coverage"),
-                format_score(one[name]),
+                format_score_with_four_digits(one[name]),
             ]
-            for label, one in _list_coverage_entries(coverage)
+            for label, one in _list_coverage_by_environment(coverage)
         ]
         title = f"Coverage of {coverage['level']:.3g} % prediction {kind}"
-        tables.append(Table(title, columns, rows))
+        tables.append(ReportTable(title, columns, rows))
     if abstention := content.get("abstention"):
         columns = ["", "rows", "error of the answered rows, %", "95 % interval"]
         rows = [
             [
                 *_format_share_with_interval(label, one, "error"),
-                format_percent(one["answered"]),
+                format_percent_with_one_decimal(one["answered"]),
             ]
-            for label, one in _list_coverage_entries(abstention)
+            for label, one in _list_coverage_by_environment(abstention)
         ]
         title = f"Abstention, for at most {abstention['rate']:.3g} % wrong predictions"
-        tables.append(Table(title, [*columns, "answered"], rows))
+        tables.append(ReportTable(title, [*columns, "answered"], rows))
     return tables
 
 
@@ -176,7 +185,7 @@ def list_coverage_sentences(content: Content) -> list[str]:
     return sentences
 
 
-def _list_coverage_entries(part: Content) -> list[tuple[str, Content]]:
+def _list_coverage_by_environment(part: Content) -> list[tuple[str, Content]]:
     places = [(f"place {n}", one) for n, one in part["environments"].items()]
     if len(places) > 1:
         places.append(("mean over places", part["overall"]))
@@ -192,7 +201,7 @@ def _format_share_with_interval(label: str, one: Content, name: str) -> list[str
     return [label, f"{one['rows']:,}", f"{one[name]:.1f}", interval]
 
 
-def build_classes_table(content: Content) -> Table:
+def build_precision_recall_table(content: Content) -> ReportTable:
     """Build the table of precision and recall by class, with 95 % intervals."""
     rows = []
     for name, scores in content["classes"].items():
@@ -207,10 +216,10 @@ def build_classes_table(content: Content) -> Table:
         ]
         rows.append([name, *counts, *rates])
     names = ("rows", "predicted", "recall, %", "precision, %", "PR AUC")
-    return Table("Classes, with 95 % intervals", ["class", *names], rows)
+    return ReportTable("Classes, with 95 % intervals", ["class", *names], rows)
 
 
-def build_confusion_table(content: Content) -> Table:
+def build_confusion_table(content: Content) -> ReportTable:
     """Build the confusion matrix: rows by class, and as which class predicted."""
     matrix = content["confusion"]
     rows = []
@@ -223,7 +232,7 @@ def build_confusion_table(content: Content) -> Table:
         rows.append([name, *cells])
     columns = ["class", *(f"predicted {name}" for name in matrix["classes"])]
     title = "Confusion matrix: rows, and percent of the class with 95 % intervals"
-    return Table(title, columns, rows)
+    return ReportTable(title, columns, rows)
 
 
 def summarise_adaptation(adaptation: Content) -> str:
@@ -234,25 +243,27 @@ def summarise_adaptation(adaptation: Content) -> str:
     return text + "without targets." + (f" {add_full_stop(verdict)}" if verdict else "")
 
 
-def build_adapted_effects_table(adaptation: Content) -> Table | None:
+def build_adapted_effects_table(adaptation: Content) -> ReportTable | None:
     """Build the table of the effects that were estimated anew; None without any."""
     effects = adaptation.get("effects")
     rows = [
         [
             effect["feature"],
-            ", ".join(_format_effect(value) for value in effect["seen"]),
-            _format_effect(effect["here"]),
-            f"{_format_effect(effect['low'])} to {_format_effect(effect['high'])}",
+            ", ".join(_format_column_effect(value) for value in effect["seen"]),
+            _format_column_effect(effect["here"]),
+            " to ".join(_format_column_effect(effect[end]) for end in ("low", "high")),
         ]
         for effect in effects or ()
     ]
     columns = ["feature", "effect at each place", "effect here", "95 % interval"]
     return (
-        Table(f"Learned anew for {adaptation['name']}", columns, rows) if rows else None
+        ReportTable(f"Learned anew for {adaptation['name']}", columns, rows)
+        if rows
+        else None
     )
 
 
-def list_evidence_sentences(explanation: Content) -> list[str]:
+def list_sentences_of_learner_evidence(explanation: Content) -> list[str]:
     """List the sentences behind what the learner decided, unstable features first."""
     evidence = explanation["evidence"]
     sentences = [one["sentence"] for one in explanation.get("unstable", ())]
@@ -265,7 +276,7 @@ def add_full_stop(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
-def format_score(value: float | None) -> str:
+def format_score_with_four_digits(value: float | None) -> str:
     """Format a score with four digits; empty if there is none."""
     return "" if value is None else f"{value:.4g}"
 
@@ -279,10 +290,10 @@ def _format_value_with_interval(scores: Content, name: str, digits: int) -> str:
     return f"{scores[name]:.{digits}f} ({low} to {high})"
 
 
-def _format_effect(value: float) -> str:
+def _format_column_effect(value: float) -> str:
     return f"{value:.3g}"
 
 
-def format_percent(percent: float) -> str:
+def format_percent_with_one_decimal(percent: float) -> str:
     """Format a percentage with one decimal."""
     return f"{percent:.1f} %"

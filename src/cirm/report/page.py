@@ -10,8 +10,8 @@ from importlib.resources import files
 from json import dumps
 from typing import Any
 
-from cirm.report.markup import Markup, join_escaped_markup, render_html_element
-from cirm.report.table import SORTED, Table, render_html
+from cirm.report.markup import EscapedHtml, escape_and_join_html, render_html_element
+from cirm.report.table import SORTED, ReportTable, render_table_as_html
 
 # The page contains all it needs, so the browser need not load anything.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -19,7 +19,7 @@ PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """A section of a page.
 
     Args:
@@ -28,11 +28,11 @@ class Section:
     """
 
     heading: str
-    content: Sequence[str | Table]
+    content: Sequence[str | ReportTable]
 
 
 @dataclass(frozen=True)
-class Picture:
+class PngPicture:
     """A PNG picture with its caption.
 
     Args:
@@ -54,10 +54,10 @@ class Picture:
             )
 
 
-def render_page(
+def render_html_page(
     title: str,
     lead: str,
-    sections: Iterable[Section | None],
+    sections: Iterable[PageSection | None],
     script: str = "",
     policy: str = "",
 ) -> str:
@@ -74,11 +74,12 @@ def render_page(
         The document as text.
 
     Example:
-        >>> page = render_page("A run", "It worked.", [Section("Notes", ["Fast."])])
+        >>> notes = PageSection("Notes", ["Fast."])
+        >>> page = render_html_page("A run", "It worked.", [notes])
         >>> "<h2>Notes</h2><p>Fast.</p>" in page
         True
     """
-    body = [_render_section(section) for section in sections if section]
+    body = [_render_html_page_section(section) for section in sections if section]
     if any(SORTED in part for part in body):
         script += _read_report_asset("sorting.js")
     css = [_read_report_asset(name) for name in ("figures.css", "page.css")]
@@ -95,12 +96,14 @@ def render_page(
             content=POLICY + policy + _build_content_security_policy(script),
         ),
         render_html_element("title", title),
-        render_html_element("style", Markup("".join(css))),
+        render_html_element("style", EscapedHtml("".join(css))),
     )
     header = render_html_element(
-        "header", render_html_element("h1", title), render_paragraph(lead, "lead")
+        "header", render_html_element("h1", title), render_html_paragraph(lead, "lead")
     )
-    code = render_html_element("script", Markup(script)) if script else Markup()
+    code = (
+        render_html_element("script", EscapedHtml(script)) if script else EscapedHtml()
+    )
     content = render_html_element(
         "body", render_html_element("main", header, *body), code
     )
@@ -117,32 +120,36 @@ def _build_content_security_policy(script: str) -> str:
     return f"; script-src 'sha256-{digest}'" if script else ""
 
 
-def render_section_content(content: Sequence[str | Table]) -> Markup:
+def render_section_content(content: Sequence[str | ReportTable]) -> EscapedHtml:
     """Render tables and text; markup is not escaped."""
     parts = []
     for part in content:
-        if isinstance(part, Table):
-            parts.append(render_html(part))
+        if isinstance(part, ReportTable):
+            parts.append(render_table_as_html(part))
         else:
-            ready = part if isinstance(part, Markup) else render_paragraph(part)
+            ready = (
+                part if isinstance(part, EscapedHtml) else render_html_paragraph(part)
+            )
             parts.append(ready)
-    return join_escaped_markup(*parts)
+    return escape_and_join_html(*parts)
 
 
-def render_paragraph(text: str, class_: str | None = None) -> Markup:
+def render_html_paragraph(text: str, class_: str | None = None) -> EscapedHtml:
     """Render a paragraph; text between backticks becomes code."""
     return render_html_element("p", *_render_code_spans(text), class_=class_)
 
 
-def render_notes_as_list(items: Sequence[str]) -> Markup:
+def render_notes_as_list(items: Sequence[str]) -> EscapedHtml:
     """Render a list of notes, if any; text between backticks becomes code."""
     notes = [render_html_element("li", *_render_code_spans(item)) for item in items]
-    return render_html_element("ul", *notes) if notes else Markup()
+    return render_html_element("ul", *notes) if notes else EscapedHtml()
 
 
-def render_figure(caption: str, wide: Markup, narrow: Markup | None = None) -> Markup:
+def render_html_figure(
+    caption: str, wide: EscapedHtml, narrow: EscapedHtml | None = None
+) -> EscapedHtml:
     """Render a figure with its caption, if any; `narrow` replaces it on a phone."""
-    below = render_html_element("figcaption", caption) if caption else Markup()
+    below = render_html_element("figcaption", caption) if caption else EscapedHtml()
     if narrow is None:
         return render_html_element("figure", wide, below)
     both = (
@@ -152,12 +159,16 @@ def render_figure(caption: str, wide: Markup, narrow: Markup | None = None) -> M
     return render_html_element("figure", *both, below)
 
 
-def render_figures_side_by_side(caption: str, figures: Sequence[Markup]) -> Markup:
+def render_figures_side_by_side(
+    caption: str, figures: Sequence[EscapedHtml]
+) -> EscapedHtml:
     """Render small figures side by side, as many to a row as fit."""
-    return render_figure(caption, render_html_element("div", *figures, class_="panels"))
+    return render_html_figure(
+        caption, render_html_element("div", *figures, class_="panels")
+    )
 
 
-def render_picture(picture: Picture) -> Markup:
+def render_inline_png_picture(picture: PngPicture) -> EscapedHtml:
     """Render a picture as part of the page itself."""
     source = f"data:image/png;base64,{b64encode(picture.png).decode()}"
     image = render_html_element("img", src=source, alt=picture.caption)
@@ -169,15 +180,19 @@ def render_picture(picture: Picture) -> Markup:
     )
 
 
-def render_collapsible_block(summary: str, content: Markup, aside: str = "") -> Markup:
+def render_collapsible_html_block(
+    summary: str, content: EscapedHtml, aside: str = ""
+) -> EscapedHtml:
     """Render a block that opens with a click; `aside` follows its name in grey."""
-    extra = render_html_element("span", aside, class_="aside") if aside else Markup()
+    extra = (
+        render_html_element("span", aside, class_="aside") if aside else EscapedHtml()
+    )
     return render_html_element(
         "details", render_html_element("summary", summary, extra), content
     )
 
 
-def render_settings_as_lines(settings: Mapping[str, Any]) -> Markup:
+def render_settings_as_html_lines(settings: Mapping[str, Any]) -> EscapedHtml:
     """Render names and values as preformatted lines."""
     lines = [
         f"{name}: {dumps(value, ensure_ascii=False, default=str)}"
@@ -186,17 +201,19 @@ def render_settings_as_lines(settings: Mapping[str, Any]) -> Markup:
     return render_html_element("pre", render_html_element("code", "\n".join(lines)))
 
 
-def render_shell_command(text: str) -> Markup:
+def render_shell_command(text: str) -> EscapedHtml:
     """Render a command, if any, whose lines break only between its words."""
     words = [render_html_element("span", word) for word in text.split(" ")]
     return (
-        render_html_element("pre", render_html_element("code", Markup(" ".join(words))))
+        render_html_element(
+            "pre", render_html_element("code", EscapedHtml(" ".join(words)))
+        )
         if text
-        else Markup()
+        else EscapedHtml()
     )
 
 
-def render_headline_numbers(facts: Sequence[tuple[str, str]]) -> Markup:
+def render_headline_numbers(facts: Sequence[tuple[str, str]]) -> EscapedHtml:
     """Render large numbers, if any, as pairs of number and description."""
     items = [
         render_html_element(
@@ -204,20 +221,22 @@ def render_headline_numbers(facts: Sequence[tuple[str, str]]) -> Markup:
         )
         for number, what in facts
     ]
-    return render_html_element("dl", *items, class_="facts") if items else Markup()
+    return render_html_element("dl", *items, class_="facts") if items else EscapedHtml()
 
 
-def _render_section(section: Section) -> Markup:
+def _render_html_page_section(section: PageSection) -> EscapedHtml:
     heading = (
-        render_html_element("h2", section.heading) if section.heading else Markup()
+        render_html_element("h2", section.heading) if section.heading else EscapedHtml()
     )
     content = render_section_content(section.content)
-    return render_html_element("section", heading, content) if content else Markup()
+    return (
+        render_html_element("section", heading, content) if content else EscapedHtml()
+    )
 
 
 def _render_code_spans(text: str) -> list[str]:
     pieces = text.split("`")
-    if isinstance(text, Markup) or len(pieces) % 2 == 0:
+    if isinstance(text, EscapedHtml) or len(pieces) % 2 == 0:
         return [text]
     return [
         render_html_element("code", p) if n % 2 else p

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from cirm.records import Curve, Record, Run, Score
+from cirm.records import Record, RunRecord, ScoreRecord, TrainingCurveRecord
 from cirm.report import page
-from cirm.report.markup import Markup, join_escaped_markup, render_html_element
-from cirm.report.page import Picture, Section
+from cirm.report.markup import EscapedHtml, escape_and_join_html, render_html_element
+from cirm.report.page import PageSection, PngPicture
 from cirm.report.run_page import (
-    FigureData,
+    RunFigureData,
     build_example_image_section,
     build_generalisation_gap_section,
     build_stage_scores_section,
-    build_sweep_section,
+    build_sweep_section_of_run,
     build_training_curve_section,
     prepare_sweep_figure,
 )
@@ -28,15 +28,15 @@ from cirm.report.table import (
     LATEX_MARKS,
     MARKS,
     WIDE,
-    Cell,
-    Column,
+    ReportCell,
+    ReportColumn,
+    ReportTable,
     Row,
-    Table,
-    build_statistic_cell,
+    build_mean_and_std_cell,
     drop_empty_rows_and_columns,
     escape_markdown,
-    render_latex,
-    render_markdown,
+    render_table_as_latex,
+    render_table_as_markdown,
     transpose_table,
 )
 from cirm.report.text import describe_settings_choices, format_seconds
@@ -74,10 +74,10 @@ class DatasetRecords(NamedTuple):
     trained: Sequence[float] = ()
 
 
-class CaptionedFigure(NamedTuple):
+class FigureWithCaption(NamedTuple):
     """A figure that is not made from records, with its caption."""
 
-    figure: Markup
+    figure: EscapedHtml
     caption: str
 
 
@@ -93,19 +93,19 @@ class ExperimentReport:
     chance: float | None = None
     axis: str = "position of the unseen environment"
 
-    def get_figure_data(self, data: DatasetRecords) -> FigureData:
+    def build_figure_data(self, data: DatasetRecords) -> RunFigureData:
         """Return what figures need of one row's data."""
         learners = summarise_records(data.records)["learners"]
-        return FigureData(data.records, learners, self.chance)
+        return RunFigureData(data.records, learners, self.chance)
 
 
-def summarise_row(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
+def summarise_learners_of_row(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
     """Summarise each learner as in summary.json, with what only tables show.
 
     That is the errors of coefficients, and the mean score of inferred environments.
     """
     learners: dict[str, dict[str, Any]] = summarise_records(records)["learners"]
-    scores = [record for record in records if isinstance(record, Score)]
+    scores = [record for record in records if isinstance(record, ScoreRecord)]
     truth = [score for score in scores if score.split == "truth"]
     inferred = [score for score in scores if score.split == "inferred"]
     for name, entry in learners.items():
@@ -117,7 +117,7 @@ def summarise_row(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
     return learners
 
 
-def build_comparison_tables(summary: Summary) -> list[Table]:
+def build_paper_comparison_tables(summary: Summary) -> list[ReportTable]:
     """Build the tables of a summary in the paper's layout, ours beside the paper's.
 
     Rows and columns without any number are left out.
@@ -133,8 +133,10 @@ def build_comparison_tables(summary: Summary) -> list[Table]:
         found = {key for key in SOURCES if any(cell.get(key) for cell in numbers)}
         keys = [key for key in SOURCES if key in found | {"mean"}]
         heads = max((len(headings) for headings, _ in lines), default=1)
-        columns: list[Column | str] = [*layout["corner"], *[""] * heads][:heads]
-        columns += [Column(n[-1], "right", tuple(n[:-1])) for n in layout["columns"]]
+        columns: list[ReportColumn | str] = [*layout["corner"], *[""] * heads][:heads]
+        columns += [
+            ReportColumn(n[-1], "right", tuple(n[:-1])) for n in layout["columns"]
+        ]
         rows: list[Row] = [
             [
                 *headings,
@@ -143,34 +145,34 @@ def build_comparison_tables(summary: Summary) -> list[Table]:
             for headings, some in lines
         ]
         sources = [SOURCES[key] for key in keys] if keys != ["mean"] else []
-        table = Table(layout["title"], columns, rows, (), heads, sources)
+        table = ReportTable(layout["title"], columns, rows, (), heads, sources)
         tables.append(drop_empty_rows_and_columns(table))
     return [table for table in tables if table.rows]
 
 
-def transpose_wide_table(table: Table) -> Table:
+def transpose_table_if_wide(table: ReportTable) -> ReportTable:
     """Return the table, transposed if it is wide and has few rows."""
     is_low = len(table.values) > WIDE and len(table.rows) < 4
     return transpose_table(table) if is_low else table
 
 
-def render_comparison_markdown(summary: Summary) -> str:
+def render_paper_tables_as_markdown(summary: Summary) -> str:
     """Render all tables of a summary in Markdown, with a legend and what is missing."""
-    tables = map(transpose_wide_table, build_comparison_tables(summary))
+    tables = map(transpose_table_if_wide, build_paper_comparison_tables(summary))
     notes = [
         f"- {escape_markdown(note)}\n" for note in describe_missing_numbers(summary)
     ]
-    parts = [*map(render_markdown, tables), f"{write_table_legend(summary)}\n"]
+    parts = [*map(render_table_as_markdown, tables), f"{write_table_legend(summary)}\n"]
     return "\n".join([*parts, *(["".join(notes)] if notes else [])])
 
 
-def render_comparison_latex(summary: Summary) -> str:
+def render_paper_tables_as_latex(summary: Summary) -> str:
     """Render all tables of a summary in LaTeX, in the paper's layout."""
     lines = [
         "% needs \\usepackage{booktabs} and \\usepackage{graphicx}",
         f"% made by: {' '.join(str(summary['command']).split())}",
     ]
-    for table in build_comparison_tables(summary):
+    for table in build_paper_comparison_tables(summary):
         legend = LATEX_SPREAD
         if SOURCES["paper"] in table.sources:
             legend += (
@@ -179,7 +181,7 @@ def render_comparison_latex(summary: Summary) -> str:
                 f"that; {LATEX_MARKS['no-data']} not measured."
             )
         titled = replace(table, title=f"{summary['title']}: {table.title}")
-        lines.append(render_latex(titled, legend))
+        lines.append(render_table_as_latex(titled, legend))
     return "\n".join(lines)
 
 
@@ -202,7 +204,9 @@ def describe_missing_numbers(summary: Summary) -> list[str]:
             rows = reasons.setdefault(cell["note"], {})
             rows.setdefault(cell["row"], {})[cell["learner"]] = None
     return [
-        "; ".join(f"{row} ({_describe_learners(names)})" for row, names in rows.items())
+        "; ".join(
+            f"{row} ({_join_learner_names(names)})" for row, names in rows.items()
+        )
         + f": {reason}"
         for reason, rows in reasons.items()
     ]
@@ -229,7 +233,7 @@ def write_comparison_lead_paragraph(
     if not total:
         return "The paper reports none of these numbers."
     if total == counts["no-data"]:
-        return "None of the paper's numbers was measured."
+        return "None of the paper's numbers has been measured yet."
     text = (
         f"Of {total} numbers in the paper, {counts['match']} match ours, "
         f"{counts['better']} of ours are better and {counts['differs']} differ"
@@ -243,24 +247,30 @@ def write_comparison_lead_paragraph(
     return ". ".join([text, *filter(None, answers)]) + "."
 
 
-def build_claims_table(claims: Claims) -> Table | None:
+def build_claims_table(claims: Claims) -> ReportTable | None:
     """Build the table of the paper's claims; None if none could be judged."""
     rows: list[Row] = []
     for number, claim in enumerate(claims, 1):
         if claim["figures"]:
             name, holds = f"{number}. {claim['claim']}", claim["holds"]
-            ours = Cell(ANSWERS[holds], verdict=ANSWER_VERDICTS[holds], marked=False)
+            ours = ReportCell(
+                ANSWERS[holds], verdict=ANSWER_VERDICTS[holds], marked=False
+            )
             details = "\n".join(claim["figures"])
             rows.append([name, ours, ANSWERS[claim["in_paper"]], details])
     names = ("claim", "our numbers", "the paper's numbers", "details of our numbers")
-    return Table("The paper's claims", map(Column, names), rows) if rows else None
+    return (
+        ReportTable("The paper's claims", map(ReportColumn, names), rows)
+        if rows
+        else None
+    )
 
 
 def render_sweep_of_experiment(
     part: ExperimentReport, data: DatasetRecords
-) -> Markup | None:
+) -> EscapedHtml | None:
     """Draw the score over the sweep as a figure of its own; None without a sweep."""
-    draw = prepare_sweep_figure(part.get_figure_data(data), part.axis, data.trained)
+    draw = prepare_sweep_figure(part.build_figure_data(data), part.axis, data.trained)
     return draw() if draw else None
 
 
@@ -278,14 +288,14 @@ def render_results_document(
     lines += [write_comparison_lead_paragraph(parts, claims), ""]
     table = build_claims_table(claims)
     if table:
-        lines.append(render_markdown(replace(table, title="")))
+        lines.append(render_table_as_markdown(replace(table, title="")))
     for part in parts:
         summary = part.summary
         lines += [f"## {summary['title']}", "", f"    {summary['command']}", ""]
         lines += [
             _describe_origin_of_numbers(summary),
             "",
-            render_comparison_markdown(summary),
+            render_paper_tables_as_markdown(summary),
         ]
         for title, path in images.get(str(summary["experiment"]), ()):
             lines += [f"![{title}]({path})", ""]
@@ -296,48 +306,50 @@ def build_paper_page(
     title: str,
     parts: Sequence[ExperimentReport],
     claims: Claims,
-    pictures: Sequence[Picture] = (),
-    drawings: Sequence[CaptionedFigure] = (),
+    pictures: Sequence[PngPicture] = (),
+    drawings: Sequence[FigureWithCaption] = (),
 ) -> str:
     """Build the page of one or more experiments as one HTML document."""
     counts = count_paper_verdicts(parts)
     facts = [(str(counts[verdict]), word) for verdict, word in VERDICTS.items()]
     numbers = page.render_headline_numbers(facts if any(counts.values()) else ())
-    content: list[Section | None] = [Section("", [numbers])]
+    content: list[PageSection | None] = [PageSection("", [numbers])]
     for part in parts:
         content += _build_experiment_sections(part, is_alone=len(parts) == 1)
     content += [
         _build_claims_section(claims) if parts else None,
         build_example_image_section(pictures),
         _build_projection_figures_section(drawings),
-        _build_settings_section(parts) if parts else None,
+        _build_experiment_settings_section(parts) if parts else None,
     ]
     lead = (
         write_comparison_lead_paragraph(parts, claims)
         if parts
         else "The figures of the paper, drawn again."
     )
-    return page.render_page(title, lead, content)
+    return page.render_html_page(title, lead, content)
 
 
 def _build_cell_with_published_value(
     cell: Mapping[str, Any] | None, keys: Sequence[str]
-) -> Cell:
+) -> ReportCell:
     """A cell with our number, and those of the other sources."""
     if cell is None:
-        return Cell()
+        return ReportCell()
     numbers = []
     for key in keys:
         statistic = cell if key == "mean" else cell.get(key)
         has_number = statistic is not None and statistic["mean"] is not None
         numbers.append(
-            build_statistic_cell(statistic, cell["metric"]) if has_number else Cell()
+            build_mean_and_std_cell(statistic, cell["metric"])
+            if has_number
+            else ReportCell()
         )
     ours, *others = numbers
     return replace(ours, verdict=cell["verdict"], others=tuple(others))
 
 
-def _describe_learners(names: Mapping[str, None]) -> str:
+def _join_learner_names(names: Mapping[str, None]) -> str:
     return join_words(list(names)) if len(names) < 4 else f"{len(names)} learners"
 
 
@@ -367,35 +379,42 @@ def _describe_origin_of_numbers(summary: Summary) -> str:
     )
 
 
-def _build_experiment_sections(part: ExperimentReport, is_alone: bool) -> list[Section]:
+def _build_experiment_sections(
+    part: ExperimentReport, is_alone: bool
+) -> list[PageSection]:
     """The tables of an experiment, then the figures of its data."""
     tables = [
-        transpose_wide_table(table) for table in build_comparison_tables(part.summary)
+        transpose_table_if_wide(table)
+        for table in build_paper_comparison_tables(part.summary)
     ]
-    content: list[str | Table] = []
+    content: list[str | ReportTable] = []
     for table in tables:
         content += [f"{table.title}.{BELOW if table.sources else ''}", table]
-    content.append(page.render_paragraph(write_table_legend(part.summary), "small"))
+    content.append(
+        page.render_html_paragraph(write_table_legend(part.summary), "small")
+    )
     content.append(page.render_notes_as_list(describe_missing_numbers(part.summary)))
     if not is_alone:
         details = [_render_dataset_figures(part, data) for data in part.data]
-        return [Section(str(part.summary["title"]), [*content, *details])]
+        return [PageSection(str(part.summary["title"]), [*content, *details])]
     has_paper = any(count_paper_verdicts([part]).values())
     heading = "Our numbers and the paper's" if has_paper else "Our numbers"
-    sections = [Section(heading, content)]
+    sections = [PageSection(heading, content)]
     for data in part.data[:1]:
         sections += _build_dataset_sections(part, data)
     others = [_render_dataset_figures(part, data) for data in part.data[1:]]
-    return sections + ([Section("Plots of the other rows", others)] if others else [])
+    return sections + (
+        [PageSection("Plots of the other rows", others)] if others else []
+    )
 
 
 def _build_dataset_sections(
     part: ExperimentReport, data: DatasetRecords
-) -> list[Section]:
+) -> list[PageSection]:
     """The figures of one row's data."""
-    view = part.get_figure_data(data)
+    view = part.build_figure_data(data)
     sections = [
-        build_sweep_section(view, part.axis, data.trained),
+        build_sweep_section_of_run(view, part.axis, data.trained),
         build_stage_scores_section(view),
         build_generalisation_gap_section(view),
         _build_admm_residual_section(view),
@@ -403,27 +422,29 @@ def _build_dataset_sections(
     return [section for section in sections if section]
 
 
-def _render_dataset_figures(part: ExperimentReport, data: DatasetRecords) -> Markup:
+def _render_dataset_figures(
+    part: ExperimentReport, data: DatasetRecords
+) -> EscapedHtml:
     """The figures of one row's data in a block that opens with a click."""
     pieces = [
-        join_escaped_markup(
+        escape_and_join_html(
             render_html_element("h3", section.heading),
             page.render_section_content(section.content),
         )
         for section in _build_dataset_sections(part, data)
     ]
-    learners = len(part.get_figure_data(data).learners)
-    return page.render_collapsible_block(
-        data.title, join_escaped_markup(*pieces), f"{learners} learners"
+    learners = len(part.build_figure_data(data).learners)
+    return page.render_collapsible_html_block(
+        data.title, escape_and_join_html(*pieces), f"{learners} learners"
     )
 
 
-def _build_admm_residual_section(view: FigureData) -> Section | None:
+def _build_admm_residual_section(view: RunFigureData) -> PageSection | None:
     """How far ADMM is from its constraints; None where no learner uses it."""
     records = [
         record
         for record in view.records
-        if not isinstance(record, Curve) or record.metric in RESIDUALS
+        if not isinstance(record, TrainingCurveRecord) or record.metric in RESIDUALS
     ]
     section = build_training_curve_section(replace(view, records=records))
     if section is None:
@@ -433,10 +454,10 @@ def _build_admm_residual_section(view: FigureData) -> Section | None:
         "Constraint: how far their gradients are from zero. Means over "
         f"seeds{view.band_caption}."
     )
-    return Section("Residuals of ADMM", [text, *section.content[1:]])
+    return PageSection("Residuals of ADMM", [text, *section.content[1:]])
 
 
-def _build_claims_section(claims: Claims) -> Section | None:
+def _build_claims_section(claims: Claims) -> PageSection | None:
     table = build_claims_table(claims)
     if table is None:
         return None
@@ -444,50 +465,56 @@ def _build_claims_section(claims: Claims) -> Section | None:
         "Each claim is tested on our means and on those in the paper. Chance is 50 %: "
         "a learner close to it in training and test has learned nothing."
     )
-    return Section(table.title, [text, table])
+    return PageSection(table.title, [text, table])
 
 
 def _build_projection_figures_section(
-    drawings: Sequence[CaptionedFigure],
-) -> Section | None:
-    figures = [page.render_figure(caption, figure) for figure, caption in drawings]
-    return Section("Theory", figures) if figures else None
+    drawings: Sequence[FigureWithCaption],
+) -> PageSection | None:
+    figures = [page.render_html_figure(caption, figure) for figure, caption in drawings]
+    return PageSection("Theory", figures) if figures else None
 
 
-def _build_settings_section(parts: Sequence[ExperimentReport]) -> Section:
+def _build_experiment_settings_section(
+    parts: Sequence[ExperimentReport],
+) -> PageSection:
     """The command of each experiment, and the settings of its learners and data."""
-    content: list[Markup] = []
+    content: list[EscapedHtml] = []
     for part in parts:
         content.append(page.render_shell_command(str(part.summary["command"])))
         commits = join_words(list(part.summary["commits"]))
         if commits:
-            content.append(page.render_paragraph(f"Source code: {commits}.", "small"))
+            content.append(
+                page.render_html_paragraph(f"Source code: {commits}.", "small")
+            )
         content += _render_experiment_settings(part)
-    return Section("Settings, and the command to run this again", content)
+    return PageSection("Settings, and the command that repeats this run", content)
 
 
-def _render_experiment_settings(part: ExperimentReport) -> list[Markup]:
+def _render_experiment_settings(part: ExperimentReport) -> list[EscapedHtml]:
     """A block by learner, or by learner and data where its settings differ."""
-    blocks: dict[str, dict[Markup, list[str]]] = {}
-    datasets: dict[Markup, None] = {}
+    blocks: dict[str, dict[EscapedHtml, list[str]]] = {}
+    datasets: dict[EscapedHtml, None] = {}
     for data in part.data:
-        for run in (record for record in data.records if isinstance(record, Run)):
+        for run in (record for record in data.records if isinstance(record, RunRecord)):
             chosen = {
                 "settings": describe_how_settings_were_chosen(run),
                 "order": run.order,
             }
-            block = page.render_settings_as_lines({**chosen, **run.settings})
+            block = page.render_settings_as_html_lines({**chosen, **run.settings})
             titles = blocks.setdefault(run.learner, {}).setdefault(block, [])
             titles += [data.title] if data.title not in titles else []
-            datasets[page.render_settings_as_lines(run.dataset)] = None
+            datasets[page.render_settings_as_html_lines(run.dataset)] = None
     details = []
     for learner, titles_by_block in blocks.items():
         for block, titles in titles_by_block.items():
             others = f" and {len(titles) - 1} others" if len(titles) > 1 else ""
             place = f": {titles[0]}{others}" if len(titles_by_block) > 1 else ""
-            details.append(page.render_collapsible_block(f"{learner}{place}", block))
+            details.append(
+                page.render_collapsible_html_block(f"{learner}{place}", block)
+            )
     if datasets:
         details.append(
-            page.render_collapsible_block("data", join_escaped_markup(*datasets))
+            page.render_collapsible_html_block("data", escape_and_join_html(*datasets))
         )
     return details

@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cirm.report.axes import choose_round_limits, show_ticks_and_titles
+from cirm.report.axes import choose_round_axis_limits, show_axis_ticks_and_titles
 from cirm.report.drawing import (
     DOTS,
-    add_text_label,
+    add_text_label_near_point,
     create_blank_axes,
-    encode_svg_id,
+    encode_class_and_tooltip_as_svg_id,
     get_css_color,
-    get_line_style,
+    get_line_style_of_learner,
     render_as_inline_svg,
 )
 
@@ -42,22 +42,24 @@ def plot_simplex_projections(
     ]
     ax.plot(*zip(*corners, corners[0], strict=True), color=get_css_color("muted"), lw=1)
     for number, (corner, lift) in enumerate(zip(corners, (-20, -20, 10), strict=True)):
-        add_text_label(
+        add_text_label_near_point(
             ax, f"outcome {number + 1}", corner, (0, lift), "center", "muted"
         )
     for style, (name, set_ends) in enumerate(zip(names, ends, strict=True)):
         left, right = sorted(map(_get_triangle_coordinates, set_ends))
         ax.plot(
             *zip(left, right, strict=True),
-            **get_line_style(style, marks=False),
+            **get_line_style_of_learner(style, marks=False),
         )
         slope = math.atan2(right[1] - left[1], right[0] - left[0])
         beyond = (14 * math.cos(slope), 14 * math.sin(slope) - 4)
-        add_text_label(ax, name, right, beyond)
+        add_text_label_near_point(ax, name, right, beyond)
     steps = [_get_triangle_coordinates(belief) for belief in beliefs]
-    ax.plot(*zip(*steps, strict=True), **get_line_style(BELIEF))
-    add_text_label(ax, _format_subscript(0), steps[0], (12, -4))
-    add_text_label(ax, _format_subscript(len(steps) - 1), steps[-1], (12, -18))
+    ax.plot(*zip(*steps, strict=True), **get_line_style_of_learner(BELIEF))
+    add_text_label_near_point(ax, _format_number_as_subscript(0), steps[0], (12, -4))
+    add_text_label_near_point(
+        ax, _format_number_as_subscript(len(steps) - 1), steps[-1], (12, -18)
+    )
     text = f"{len(steps) - 1} projections in turn onto the sets {', '.join(names)}"
     return ax, text
 
@@ -78,13 +80,13 @@ def plot_support_projections(
     for row, belief in enumerate(beliefs):
         base = -row - 0.95
         name = (
-            f"{_format_subscript(row)} in {names[row - 1]}"
+            f"{_format_number_as_subscript(row)} in {names[row - 1]}"
             if row
-            else _format_subscript(0)
+            else _format_number_as_subscript(0)
         )
-        add_text_label(ax, name, (-0.5, base), (-96, 18))
+        add_text_label_near_point(ax, name, (-0.5, base), (-96, 18))
         mask = allowed[row - 1] if row else [False] * len(outcomes)
-        hue = get_line_style(max(row - 1, 0))["color"]
+        hue = get_line_style_of_learner(max(row - 1, 0))["color"]
         inside = [n for n in outcomes if mask[n]]
         ax.bar(
             inside,
@@ -93,12 +95,12 @@ def plot_support_projections(
             base,
             color=hue,
             alpha=0.13,
-            gid=encode_svg_id("band"),
+            gid=encode_class_and_tooltip_as_svg_id("band"),
         )
         heights = [0.8 * mass / top for mass in belief]
         held = [n for n in outcomes if belief[n] > 0]
         tall = [heights[n] for n in held]
-        ax.bar(held, tall, 0.75, base, color=get_line_style(BELIEF)["color"])
+        ax.bar(held, tall, 0.75, base, color=get_line_style_of_learner(BELIEF)["color"])
         ax.plot(
             (-0.5, len(outcomes) - 0.5),
             (base, base),
@@ -118,17 +120,17 @@ def plot_belief_densities(
     for row, densities in enumerate(steps):
         base = -(row + 1) + 24 / 190
         place = (0, -row - 16 / 190)
-        add_text_label(ax, f"environment {row + 2}", place, weight="bold")
+        add_text_label_near_point(ax, f"environment {row + 2}", place, weight="bold")
         ax.plot((0, last), (base, base), color=get_css_color("muted"), lw=1)
         top = max(max(density) for density in densities)
         for style, name, density in zip((1, 0, 2), NAMES, densities, strict=True):
             heights = [base + 140 / 190 * mass / top for mass in density]
-            ax.plot(heights, **get_line_style(style, marks=False))
+            ax.plot(heights, **get_line_style_of_learner(style, marks=False))
             if style == 2:
-                hue = get_line_style(style)["color"]
+                hue = get_line_style_of_learner(style)["color"]
                 ax.fill_between(range(last + 1), base, heights, color=hue, alpha=0.13)
             peak = max(range(last + 1), key=lambda n: heights[n])
-            add_text_label(ax, name, (peak, heights[peak]), (0, 6), "center")
+            add_text_label_near_point(ax, name, (peak, heights[peak]), (0, 6), "center")
     return ax, f"Beliefs after environments 2 to {len(steps) + 1}"
 
 
@@ -149,10 +151,15 @@ def plot_causal_graph() -> tuple[Axes, str]:
             mec=get_css_color("muted"),
             clip_on=False,
         )
-        add_text_label(ax, name, place, (0, -5), "center")
-    hit = {**arrow, "color": get_line_style(0)["color"], "shrinkA": 4, "shrinkB": 30}
+        add_text_label_near_point(ax, name, place, (0, -5), "center")
+    hit = {
+        **arrow,
+        "color": get_line_style_of_learner(0)["color"],
+        "shrinkA": 4,
+        "shrinkB": 30,
+    }
     ax.annotate("", places["colour"], (0.45, 1.1), arrowprops=hit)
-    add_text_label(ax, "environment", (0.47, 1.1), (0, -5))
+    add_text_label_near_point(ax, "environment", (0.47, 1.1), (0, -5))
     arrows = "digit to image, colour to image, digit to colour"
     return ax, f"Causal graph: {arrows}; the environment acts on the colour"
 
@@ -167,15 +174,15 @@ def plot_admm_rates(
     ax = create_blank_axes(
         (640, 340),
         (56, 46, 480, 300),
-        choose_round_limits(steps, log=True),
-        choose_round_limits(values, log=True),
+        choose_round_axis_limits(steps, log=True),
+        choose_round_axis_limits(values, log=True),
     )
-    show_ticks_and_titles(ax, ("steps", "gap"), log=(True, True))
+    show_axis_ticks_and_titles(ax, ("steps", "gap"), log=(True, True))
     for style, (name, x, gaps, bounds) in enumerate(curves):
-        look = get_line_style(style, marks=False)
+        look = get_line_style_of_learner(style, marks=False)
         ax.plot(x, gaps, **look)
         ax.plot(x, bounds, **{**look, "ls": DOTS, "lw": 1.5})
-        add_text_label(ax, name, (x[-1], gaps[-1]), (8, 10 * style - 4))
+        add_text_label_near_point(ax, name, (x[-1], gaps[-1]), (8, 10 * style - 4))
     names = ", ".join(name for name, *_ in curves)
     return ax, f"Gap of stochastic ADMM over steps: {names}"
 
@@ -188,10 +195,10 @@ def plot_invariance_counts(
     ax = create_blank_axes(
         (560, 300), (56, 46, 540, 260), (0.5, len(counts) + 0.5), (0, starts)
     )
-    show_ticks_and_titles(ax, ("environments", "starts"), log=(False, False))
+    show_axis_ticks_and_titles(ax, ("environments", "starts"), log=(False, False))
     numbers = [count[0] for count in counts]
     ax.bar(numbers, [c[1] for c in counts], 0.7, color=get_css_color("rule"))
-    hue = get_line_style(0)["color"]
+    hue = get_line_style_of_learner(0)["color"]
     ax.bar(numbers, [c[2] for c in counts], 0.7, color=hue)
     ax.axvline(bound + 0.5, color=get_css_color("muted"), lw=1.5, ls=DOTS)
     text = "; ".join(f"{n}: {bad} of {all_} violate" for n, all_, bad in counts)
@@ -204,5 +211,5 @@ def _get_triangle_coordinates(belief: Distribution) -> tuple[float, float]:
     return second + third / 2, HEIGHT * third
 
 
-def _format_subscript(number: int) -> str:
+def _format_number_as_subscript(number: int) -> str:
     return f"p{str(number).translate(SUBSCRIPTS)}"

@@ -7,41 +7,47 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from cirm.records import Record, Run, Score
+from cirm.records import Record, RunRecord, ScoreRecord
 from cirm.report import axes, page, plots
-from cirm.report.diagnostics import build_diagnostics_section
-from cirm.report.drawing import CEILING, get_style_variant
-from cirm.report.markup import Markup, join_escaped_markup
+from cirm.report.diagnostics import build_learner_diagnostics_section
+from cirm.report.drawing import CEILING, get_line_style_variant
+from cirm.report.markup import EscapedHtml, escape_and_join_html
 from cirm.report.measures import (
     build_transfer_measures_section,
     collect_transfer_measures,
 )
-from cirm.report.page import Picture, Section
-from cirm.report.plots import PlotLine, ScorePair
+from cirm.report.page import PageSection, PngPicture
+from cirm.report.plots import LearnerPlotLine, TrainingAndUnseenScore
 from cirm.report.summary import (
-    Point,
-    Statistic,
-    TrainingCurve,
+    AverageTrainingCurve,
+    MeanAndStd,
+    SummaryCurvePoint,
     average_values_over_seeds,
     collect_adapted_sweep_scores,
-    collect_stage_scores,
-    collect_sweep_scores,
+    collect_scores_after_each_stage,
+    collect_scores_along_sweep,
     collect_training_curves,
     group_records_by_learner,
-    is_ceiling_learner,
+    is_learner_on_grey_images,
     summarise_records,
 )
-from cirm.report.table import Cell, Column, Row, Table, build_statistic_cell
+from cirm.report.table import (
+    ReportCell,
+    ReportColumn,
+    ReportTable,
+    Row,
+    build_mean_and_std_cell,
+)
 from cirm.report.text import (
-    describe_adaptation,
-    describe_metric,
+    describe_adaptation_to_rows,
+    describe_metric_with_unit,
     describe_settings_choices,
     describe_training_curve,
     format_bytes,
     format_seconds,
     list_adaptation_row_counts,
-    list_headline_numbers,
-    write_headline,
+    list_headline_numbers_of_run,
+    write_headline_of_run,
 )
 from cirm.wording import join_words
 
@@ -53,7 +59,7 @@ ADAPTED_NOTE = (
 
 
 @dataclass(frozen=True)
-class FigureData:
+class RunFigureData:
     """What the figures of a page need.
 
     `learners` are those of summary.json; `chance` is the accuracy of guessing in
@@ -77,42 +83,44 @@ class FigureData:
 
     def get_learner_style(self, learner: str) -> int:
         """Return the number of a learner's style, the same in every figure."""
-        if is_ceiling_learner(learner):
+        if is_learner_on_grey_images(learner):
             return CEILING
-        return [name for name in self.learners if not is_ceiling_learner(name)].index(
-            learner
-        )
+        return [
+            name for name in self.learners if not is_learner_on_grey_images(name)
+        ].index(learner)
 
     def get_learner_name(self, learner: str) -> str:
         """Return a learner's name in figures."""
-        if not is_ceiling_learner(learner):
+        if not is_learner_on_grey_images(learner):
             return learner
-        is_only = sum(map(is_ceiling_learner, self.learners)) == 1
+        is_only = sum(map(is_learner_on_grey_images, self.learners)) == 1
         return "ceiling, without colour" if is_only else f"ceiling: {learner}"
 
-    def build_learner_line(self, learner: str, points: tuple[Point, ...]) -> PlotLine:
+    def build_plot_line_of_learner(
+        self, learner: str, points: tuple[SummaryCurvePoint, ...]
+    ) -> LearnerPlotLine:
         """Return a learner's line."""
-        return PlotLine(
+        return LearnerPlotLine(
             self.get_learner_name(learner), points, self.get_learner_style(learner)
         )
 
-    def list_adapted_lines(self, learner: str) -> list[PlotLine]:
+    def list_plot_lines_after_adapting(self, learner: str) -> list[LearnerPlotLine]:
         """Return the lines of a learner after adaptation, in its colour."""
         own = collect_adapted_sweep_scores(self.records).get(learner, {})
         return [
-            PlotLine(
+            LearnerPlotLine(
                 f"{self.get_learner_name(learner)}, adapted ({rows})",
                 points,
-                get_style_variant(self.get_learner_style(learner), number),
+                get_line_style_variant(self.get_learner_style(learner), number),
             )
             for number, (rows, points) in enumerate(own.items())
         ]
 
-    def get_training_and_unseen_scores(self, learner: str) -> ScorePair:
+    def get_training_and_unseen_scores(self, learner: str) -> TrainingAndUnseenScore:
         """Return a learner's training and unseen scores."""
         entry = self.learners[learner]
-        train, test = Statistic(**entry["train"]), Statistic(**entry["test"])
-        return ScorePair(
+        train, test = MeanAndStd(**entry["train"]), MeanAndStd(**entry["test"])
+        return TrainingAndUnseenScore(
             self.get_learner_name(learner), train, test, self.get_learner_style(learner)
         )
 
@@ -122,7 +130,7 @@ def build_run_page(
     title: str,
     command: str = "",
     notes: Sequence[str] = (),
-    pictures: Sequence[Picture] = (),
+    pictures: Sequence[PngPicture] = (),
     *,
     chance: float | None = None,
     axis: str = "position of the unseen environment",
@@ -147,52 +155,57 @@ def build_run_page(
         ValueError: If the records have no score.
 
     Example:
-        >>> score = Score("erm", "joint", 0, 0, "a", "train", "accuracy", 80.0)
+        >>> score = ScoreRecord("erm", "joint", 0, 0, "a", "train", "accuracy", 80.0)
         >>> "80.0" in build_run_page([score], "A run")
         True
     """
-    scores = [record for record in records if isinstance(record, Score)]
+    scores = [record for record in records if isinstance(record, ScoreRecord)]
     if not scores:
         raise ValueError(
             f"the records of {title!r} contain no scores, so there is nothing to "
             "report. Start the run first, or give the records of another run."
         )
     summary = summarise_records(records)
-    view = FigureData(records, summary["learners"], chance)
+    view = RunFigureData(records, summary["learners"], chance)
     unseen = {score.environment for score in scores if score.split == "test"}
     content = [
-        Section(
-            "", [page.render_headline_numbers(list_headline_numbers(summary, chance))]
+        PageSection(
+            "",
+            [
+                page.render_headline_numbers(
+                    list_headline_numbers_of_run(summary, chance)
+                )
+            ],
         ),
-        _build_results_section(summary, view, notes),
+        _build_run_results_section(summary, view, notes),
         build_example_image_section(pictures),
-        build_sweep_section(view, axis, trained),
+        build_sweep_section_of_run(view, axis, trained),
         build_stage_scores_section(view),
         build_generalisation_gap_section(view),
-        build_diagnostics_section(records, view.metric),
+        build_learner_diagnostics_section(records, view.metric),
         build_transfer_measures_section(
             collect_transfer_measures(records), view.metric
         ),
         build_training_curve_section(view),
-        _build_memory_section(view),
-        _build_settings_section(view, command),
+        _build_learner_memory_section(view),
+        _build_run_settings_section(view, command),
     ]
-    lead = write_headline(summary, chance, len(unseen))
-    return page.render_page(title, lead, content)
+    lead = write_headline_of_run(summary, chance, len(unseen))
+    return page.render_html_page(title, lead, content)
 
 
-def build_results_table(summary: Mapping[str, Any]) -> Table:
+def build_run_results_table(summary: Mapping[str, Any]) -> ReportTable:
     """Build the table of a run: scores of each learner and what they cost.
 
     Example:
-        >>> score = Score("erm", "joint", 0, 0, "a", "train", "accuracy", 80.0)
-        >>> table = build_results_table(summarise_records([score]))
+        >>> score = ScoreRecord("erm", "joint", 0, 0, "a", "train", "accuracy", 80.0)
+        >>> table = build_run_results_table(summarise_records([score]))
         >>> [str(cell) for cell in table.rows[0][:2]]
         ['erm', '80.0']
     """
     learners = summary["learners"]
     metrics = [entry["metric"] for entry in learners.values()]
-    unit = describe_metric(metrics[0]) if metrics else "score"
+    unit = describe_metric_with_unit(metrics[0]) if metrics else "score"
     splits = [s for s in SPLITS if any(e[s]["seeds"] for e in learners.values())]
     adapted = list_adaptation_row_counts(learners)
     rows: list[Row] = []
@@ -200,7 +213,7 @@ def build_results_table(summary: Mapping[str, Any]) -> Table:
         memory = entry["memory"].values()
         known = entry.get("adapted", {})  # summaries of old versions have none
         scores = [
-            build_statistic_cell(statistic, entry["metric"]) if statistic else ""
+            build_mean_and_std_cell(statistic, entry["metric"]) if statistic else ""
             for statistic in (
                 *(entry[split] for split in splits),
                 *(known.get(rows) for rows in adapted),
@@ -211,7 +224,7 @@ def build_results_table(summary: Mapping[str, Any]) -> Table:
         seconds = format_seconds(entry["seconds"])
         rows.append([learner, *scores, seconds, f"{examples:,}", size])
     headings = [f"{SPLITS[split]} {unit}" for split in splits]
-    headings += [f"unseen, {describe_adaptation(rows)}" for rows in adapted]
+    headings += [f"unseen, {describe_adaptation_to_rows(rows)}" for rows in adapted]
     columns = ["learner", *headings, "seconds", "examples kept", "size of the state"]
     choices = [(learner, entry["selection"]) for learner, entry in learners.items()]
     notes = (
@@ -221,31 +234,33 @@ def build_results_table(summary: Mapping[str, Any]) -> Table:
     )
     if adapted:
         notes[0] += f" {ADAPTED_NOTE}"
-    return Table("Results", columns, rows, notes)
+    return ReportTable("Results", columns, rows, notes)
 
 
-def build_coefficient_table(records: Sequence[Record]) -> Table | None:
+def build_coefficient_error_table(records: Sequence[Record]) -> ReportTable | None:
     """Build the table of the errors of linear coefficients; None without any."""
     scores = [
         record
         for record in records
-        if isinstance(record, Score) and record.metric == "coefficients"
+        if isinstance(record, ScoreRecord) and record.metric == "coefficients"
     ]
     kinds = list(dict.fromkeys(score.environment for score in scores))
     rows: list[Row] = []
-    for learner, own in group_records_by_learner(scores, Score).items():
+    for learner, own in group_records_by_learner(scores, ScoreRecord).items():
         errors = [
             average_values_over_seeds(s for s in own if s.environment == k)
             for k in kinds
         ]
         rows.append(
-            [learner, *(build_statistic_cell(error, "error") for error in errors)]
+            [learner, *(build_mean_and_std_cell(error, "error") for error in errors)]
         )
     title = "Squared error of the coefficients"
-    return Table(title, ["learner", *kinds], rows) if rows else None
+    return ReportTable(title, ["learner", *kinds], rows) if rows else None
 
 
-def build_memory_table(learners: Mapping[str, Mapping[str, Any]]) -> Table | None:
+def build_learner_memory_table(
+    learners: Mapping[str, Mapping[str, Any]],
+) -> ReportTable | None:
     """Build the table of what each learner's state holds; None if it is not known."""
     rows = [
         [
@@ -258,21 +273,22 @@ def build_memory_table(learners: Mapping[str, Mapping[str, Any]]) -> Table | Non
         for kind, counts in entry["memory"].items()
     ]
     columns = ["learner", "part", "raw examples", "parameters", "size"]
-    return Table("Memory", columns, rows, row_headings=2) if rows else None
+    return ReportTable("Memory", columns, rows, row_headings=2) if rows else None
 
 
-def build_example_image_section(pictures: Sequence[Picture]) -> Section | None:
+def build_example_image_section(pictures: Sequence[PngPicture]) -> PageSection | None:
     """Build the section with example images; None without any."""
     if not pictures:
         return None
-    return Section(
-        "Example images", [page.render_picture(picture) for picture in pictures]
+    return PageSection(
+        "Example images",
+        [page.render_inline_png_picture(picture) for picture in pictures],
     )
 
 
-def build_sweep_section(
-    view: FigureData, axis: str, trained: Sequence[float] = ()
-) -> Section | None:
+def build_sweep_section_of_run(
+    view: RunFigureData, axis: str, trained: Sequence[float] = ()
+) -> PageSection | None:
     """Build the section with the score over the whole sweep; None without a sweep."""
     draw = prepare_sweep_figure(view, axis, trained)
     if draw is None:
@@ -284,32 +300,32 @@ def build_sweep_section(
             "environment"
         )
     figure = _render_figure_in_two_widths(draw, caption + view.band_caption)
-    return Section("Scores across unseen environments", [figure])
+    return PageSection("Scores across unseen environments", [figure])
 
 
-def build_sweep_figure(
+def render_sweep_figure_of_run(
     records: Sequence[Record],
     chance: float | None = None,
     axis: str = "position of the unseen environment",
     trained: Sequence[float] = (),
-) -> Markup | None:
+) -> EscapedHtml | None:
     """Build the figure of a run's sweep on its own; None without a sweep."""
-    view = FigureData(records, summarise_records(records)["learners"], chance)
+    view = RunFigureData(records, summarise_records(records)["learners"], chance)
     draw = prepare_sweep_figure(view, axis, trained)
     return draw() if draw else None
 
 
 def prepare_sweep_figure(
-    view: FigureData, axis: str, trained: Sequence[float] = ()
-) -> partial[Markup] | None:
+    view: RunFigureData, axis: str, trained: Sequence[float] = ()
+) -> partial[EscapedHtml] | None:
     """Prepare the figure of the sweep, to be drawn in any width; None without one."""
-    sweep = collect_sweep_scores(view.records)
+    sweep = collect_scores_along_sweep(view.records)
     if not sweep:
         return None
     lines = []
     for name, points in sweep.items():
-        lines.append(view.build_learner_line(name, points))
-        lines += view.list_adapted_lines(name)
+        lines.append(view.build_plot_line_of_learner(name, points))
+        lines += view.list_plot_lines_after_adapting(name)
     return partial(
         plots.plot_scores_over_sweep,
         lines,
@@ -320,9 +336,9 @@ def prepare_sweep_figure(
     )
 
 
-def build_stage_scores_section(view: FigureData) -> Section | None:
+def build_stage_scores_section(view: RunFigureData) -> PageSection | None:
     """Build the section with the scores after each stage; None with a single stage."""
-    stream = collect_stage_scores(view.records)
+    stream = collect_scores_after_each_stage(view.records)
     points = (p for tracks in stream.values() for t in tracks for p in t.points)
     if max((point.x for point in points), default=1) < 2:
         return None
@@ -337,17 +353,17 @@ def build_stage_scores_section(view: FigureData) -> Section | None:
         for name, tracks in stream.items()
     ]
     caption = (
-        f"{describe_metric(view.metric).capitalize()}, after each stage. Grey lines: "
-        "training environments; the later an environment arrives, the darker its "
-        "line; rings mark the stages before its arrival. Coloured lines: unseen "
-        "environments."
+        f"{describe_metric_with_unit(view.metric).capitalize()}, after each stage. "
+        "Grey lines: training environments; the later an environment arrives, the "
+        "darker its line; rings mark the stages before its arrival. Coloured lines: "
+        "unseen environments."
     )
-    return Section(
+    return PageSection(
         "Scores after each stage", [page.render_figures_side_by_side(caption, drawings)]
     )
 
 
-def build_generalisation_gap_section(view: FigureData) -> Section | None:
+def build_generalisation_gap_section(view: RunFigureData) -> PageSection | None:
     """Build the section on training and unseen scores; None without unseen ones."""
     pairs = [view.get_training_and_unseen_scores(name) for name in view.learners]
     if all(pair.test.mean is None for pair in pairs):
@@ -363,10 +379,10 @@ def build_generalisation_gap_section(view: FigureData) -> Section | None:
         "that do not carry over to the unseen environments"
     )
     figure = _render_figure_in_two_widths(draw, caption)
-    return Section("Training scores and unseen scores", [figure])
+    return PageSection("Training scores and unseen scores", [figure])
 
 
-def build_training_curve_section(view: FigureData) -> Section | None:
+def build_training_curve_section(view: RunFigureData) -> PageSection | None:
     """Build the section with a figure for each training curve; None without any."""
     drawings = [
         _render_figure_in_two_widths(
@@ -378,14 +394,15 @@ def build_training_curve_section(view: FigureData) -> Section | None:
         f"Means over seeds{view.band_caption}. A dotted vertical line marks the start "
         "of a stage."
     )
-    return Section("Training curves", [text, *drawings]) if drawings else None
+    return PageSection("Training curves", [text, *drawings]) if drawings else None
 
 
 def _prepare_training_curve_figure(
-    view: FigureData, metric: str, traces: Mapping[str, TrainingCurve]
-) -> partial[Markup]:
+    view: RunFigureData, metric: str, traces: Mapping[str, AverageTrainingCurve]
+) -> partial[EscapedHtml]:
     lines = [
-        view.build_learner_line(name, trace.points) for name, trace in traces.items()
+        view.build_plot_line_of_learner(name, trace.points)
+        for name, trace in traces.items()
     ]
     means = [point.mean for line in lines for point in line.points]
     # Quantities that fall by orders of magnitude are flat on a linear axis.
@@ -400,17 +417,19 @@ def _prepare_training_curve_figure(
     )
 
 
-def _render_figure_in_two_widths(draw: partial[Markup], caption: str = "") -> Markup:
+def _render_figure_in_two_widths(
+    draw: partial[EscapedHtml], caption: str = ""
+) -> EscapedHtml:
     """Render a figure as drawn for a wide page and for a phone."""
     wide, narrow = draw(width=axes.WIDE), draw(width=axes.NARROW)
-    return page.render_figure(f"{caption}." if caption else "", wide, narrow)
+    return page.render_html_figure(f"{caption}." if caption else "", wide, narrow)
 
 
-def _build_results_section(
-    summary: Mapping[str, Any], view: FigureData, notes: Sequence[str]
-) -> Section:
+def _build_run_results_section(
+    summary: Mapping[str, Any], view: RunFigureData, notes: Sequence[str]
+) -> PageSection:
     """The scores of each learner, with a drawing in the place of the costs."""
-    table = build_results_table(summary)
+    table = build_run_results_table(summary)
     scores = len(table.columns) - 3
     low, high, chance = 0.0, 100.0, [] if view.chance is None else [view.chance]
     if view.metric != "accuracy":
@@ -420,18 +439,18 @@ def _build_results_section(
     for row in table.rows:
         pair = view.get_training_and_unseen_scores(row[0].text)
         swatch = plots.plot_legend_swatch(pair.style)
-        name = replace(row[0], markup=join_escaped_markup(swatch, row[0].text))
+        name = replace(row[0], markup=escape_and_join_html(swatch, row[0].text))
         span = plots.plot_training_to_unseen_score(
             pair, low=low, high=high, references=chance
         )
-        rows.append([name, *row[1:scores], Cell(markup=span)])
+        rows.append([name, *row[1:scores], ReportCell(markup=span)])
     scale = f"from {low:.3g} to {high:.3g}{', dotted: chance' if chance else ''}"
-    columns = [*table.columns[:scores], Column(scale)]
+    columns = [*table.columns[:scores], ReportColumn(scale)]
     seeds, selection = table.notes
     if scores > 2:
         seeds += " Ring: training score; filled mark: unseen score."
-    content = Table(table.title, columns, rows, [seeds, selection])
-    return Section("Results", [content, page.render_notes_as_list(notes)])
+    content = ReportTable(table.title, columns, rows, [seeds, selection])
+    return PageSection("Results", [content, page.render_notes_as_list(notes)])
 
 
 def _describe_number_of_seeds(learners: Mapping[str, Mapping[str, Any]]) -> str:
@@ -445,8 +464,8 @@ def _describe_number_of_seeds(learners: Mapping[str, Mapping[str, Any]]) -> str:
     return f"Mean ± standard deviation over {count} seeds, after the last stage."
 
 
-def _build_memory_section(view: FigureData) -> Section | None:
-    table = build_memory_table(view.learners)
+def _build_learner_memory_section(view: RunFigureData) -> PageSection | None:
+    table = build_learner_memory_table(view.learners)
     if table is None:
         return None
     keepers = [
@@ -461,13 +480,13 @@ def _build_memory_section(view: FigureData) -> Section | None:
         else "No learner keeps raw examples"
     )
     text += "; the table shows what the state of one seed contains at the end."
-    return Section("Data kept from earlier environments", [text, table])
+    return PageSection("Data kept from earlier environments", [text, table])
 
 
-def _build_settings_section(view: FigureData, command: str) -> Section:
+def _build_run_settings_section(view: RunFigureData, command: str) -> PageSection:
     content = [page.render_shell_command(command)]
     for learner, entry in view.learners.items():
-        lines = page.render_settings_as_lines(
+        lines = page.render_settings_as_html_lines(
             {
                 "settings": entry["selection"],
                 "order": entry["order"],
@@ -475,12 +494,14 @@ def _build_settings_section(view: FigureData, command: str) -> Section:
             }
         )
         seconds = f"{format_seconds(entry['seconds'])} s"
-        content.append(page.render_collapsible_block(learner, lines, seconds))
-    datasets = {str(r.dataset): r.dataset for r in view.records if isinstance(r, Run)}
+        content.append(page.render_collapsible_html_block(learner, lines, seconds))
+    datasets = {
+        str(r.dataset): r.dataset for r in view.records if isinstance(r, RunRecord)
+    }
     content += [
-        page.render_collapsible_block(
-            "data set", page.render_settings_as_lines(dataset)
+        page.render_collapsible_html_block(
+            "data set", page.render_settings_as_html_lines(dataset)
         )
         for dataset in datasets.values()
     ]
-    return Section("Settings, and the command to run this again", content)
+    return PageSection("Settings, and the command that repeats this run", content)

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from cirm.report import page
-from cirm.report.markup import Markup
-from cirm.report.page import Section
+from cirm.report.markup import EscapedHtml
+from cirm.report.page import PageSection
 from cirm.report.plots import plot_scores_of_trials
-from cirm.report.table import Column, Row, Table, build_statistic_cell
-from cirm.report.text import describe_metric
+from cirm.report.table import ReportColumn, ReportTable, Row, build_mean_and_std_cell
+from cirm.report.text import describe_metric_with_unit
 from cirm.wording import join_words
 
 Search = Mapping[str, Any]
@@ -25,21 +25,29 @@ def build_selection_page(search: Search, command: str = "") -> str:
             "so no settings could be chosen. Run more trials with --trials, or "
             "narrow the ranges of --space."
         )
-    rules = [f"{describe_rule_name(r)}: {search['rules'][r]}." for r in search["picks"]]
+    rules = [
+        f"{format_name_of_selection_rule(r)}: {search['rules'][r]}."
+        for r in search["picks"]
+    ]
     content = [
-        Section(
+        PageSection(
             "Settings chosen by each rule",
             [build_selected_settings_table(search), page.render_notes_as_list(rules)],
         ),
-        *(_build_scores_section(search, rule) for rule in search["picks"]),
-        _build_trials_section(search),
-        _build_commands_section(search, command),
+        *(
+            _build_scores_over_settings_section(search, rule)
+            for rule in search["picks"]
+        ),
+        _build_search_trials_section(search),
+        _build_run_commands_section(search, command),
     ]
     title = f"Settings of {search['learner']}"
-    return page.render_page(title, _write_selection_lead_paragraph(search), content)
+    return page.render_html_page(
+        title, _write_selection_lead_paragraph(search), content
+    )
 
 
-def build_selected_settings_table(search: Search) -> Table:
+def build_selected_settings_table(search: Search) -> ReportTable:
     """Build the table of what each rule chooses, with the scores of a later run."""
     metric, picks = search["metric"], search["picks"]
     is_revealed = any("revealed" in pick for pick in picks.values())
@@ -48,21 +56,24 @@ def build_selected_settings_table(search: Search) -> Table:
         scores = pick.get("revealed") or {}
         rows.append(
             [
-                describe_rule_name(rule),
-                build_statistic_cell(pick["score"], metric),
+                format_name_of_selection_rule(rule),
+                build_mean_and_std_cell(pick["score"], metric),
                 str(pick["trial"]),
                 *(
-                    build_statistic_cell(scores.get(split), metric)
+                    build_mean_and_std_cell(scores.get(split), metric)
                     for split in (("train", "test") if is_revealed else ())
                 ),
                 format_settings_as_assignments(pick["settings"]),
             ]
         )
-    columns: list[Column | str] = ["rule", "score by the rule", "trial"]
-    columns += [*(["training", "unseen"] if is_revealed else []), Column("settings")]
+    columns: list[ReportColumn | str] = ["rule", "score that the rule gives", "trial"]
+    columns += [
+        *(["training", "unseen"] if is_revealed else []),
+        ReportColumn("settings"),
+    ]
     unit = "negative mean squared error"
     if metric == "accuracy":
-        unit = describe_metric(metric)
+        unit = describe_metric_with_unit(metric)
     notes = [
         f"Scores: {unit}; higher is better. Trial 0 uses the settings from before the "
         "search."
@@ -73,10 +84,10 @@ def build_selected_settings_table(search: Search) -> Table:
             "measured after it."
         )
     title = f"{search['learner']}: settings chosen by each rule"
-    return Table(title, columns, rows, notes)
+    return ReportTable(title, columns, rows, notes)
 
 
-def describe_rule_name(rule: str) -> str:
+def format_name_of_selection_rule(rule: str) -> str:
     """Return a rule's name, with a warning if it uses the test environment."""
     return ORACLE if rule == "oracle" else rule
 
@@ -90,7 +101,7 @@ def format_settings_as_assignments(settings: Mapping[str, Any]) -> str:
 
 def render_scores_over_setting(
     search: Search, rule: str, name: str, log: bool
-) -> Markup | None:
+) -> EscapedHtml | None:
     """Draw a rule's score over a setting; None if the setting is not a number."""
     scores = {
         trial["trial"]: trial["scores"][rule]["mean"]
@@ -106,7 +117,7 @@ def render_scores_over_setting(
         return None
     return plot_scores_of_trials(
         name,
-        f"Score under the rule {describe_rule_name(rule)} against {name}",
+        f"Score under the rule {format_name_of_selection_rule(rule)} against {name}",
         trials,
         picked=search["picks"][rule]["trial"],
         reference=scores.get(0),
@@ -133,7 +144,9 @@ def _write_selection_lead_paragraph(search: Search) -> str:
     )
 
 
-def _build_scores_section(search: Search, rule: str) -> Section | None:
+def _build_scores_over_settings_section(
+    search: Search, rule: str
+) -> PageSection | None:
     """A figure of a rule's score over each setting that is a number."""
     drawings = [
         figure
@@ -150,43 +163,45 @@ def _build_scores_section(search: Search, rule: str) -> Section | None:
         "Each dot is a trial, and the square is the chosen one. The dotted line is "
         "the score of trial 0, which uses the settings from before the search."
     )
-    heading = f"Scores of the trials under the rule {describe_rule_name(rule)}"
-    return Section(heading, [page.render_figures_side_by_side(caption, drawings)])
+    heading = (
+        f"Scores of the trials under the rule {format_name_of_selection_rule(rule)}"
+    )
+    return PageSection(heading, [page.render_figures_side_by_side(caption, drawings)])
 
 
-def _build_trials_section(search: Search) -> Section:
+def _build_search_trials_section(search: Search) -> PageSection:
     rules = list(search["picks"])
     rows: list[Row] = []
     for trial in search["trials"]:
         cells: list[Any] = [
-            build_statistic_cell(trial["scores"].get(rule), search["metric"])
+            build_mean_and_std_cell(trial["scores"].get(rule), search["metric"])
             if rule in trial["scores"] or trial["state"] == "done"
             else trial["state"]
             for rule in rules
         ]
         settings = format_settings_as_assignments(trial["settings"])
         rows.append([str(trial["trial"]), *cells, settings])
-    names = map(describe_rule_name, rules)
-    columns: list[Column | str] = ["trial", *names, Column("settings")]
+    names = map(format_name_of_selection_rule, rules)
+    columns: list[ReportColumn | str] = ["trial", *names, ReportColumn("settings")]
     space = ", ".join(f"{name}={text}" for name, text in search["space"].items())
     text = (
         f"Settings were drawn from {space}; {search['held']:.0%} of each environment "
         "was held out."
     )
-    return Section("All trials", [text, Table("All trials", columns, rows)])
+    return PageSection("All trials", [text, ReportTable("All trials", columns, rows)])
 
 
-def _build_commands_section(search: Search, command: str) -> Section:
+def _build_run_commands_section(search: Search, command: str) -> PageSection:
     content: list[str] = []
     if command:
         content += ["Repeat the search:", page.render_shell_command(command)]
     rules: dict[str, list[str]] = {}
     for rule, pick in search["picks"].items():
         rules.setdefault(str(pick.get("command", "")), []).append(
-            describe_rule_name(rule)
+            format_name_of_selection_rule(rule)
         )
     for text, names in rules.items():
         if text:
             content.append(f"Use the settings chosen by {join_words(names)}:")
             content.append(page.render_shell_command(text))
-    return Section("Commands", content)
+    return PageSection("Commands", content)

@@ -10,12 +10,12 @@ from statistics import fmean, stdev
 from typing import Any, NamedTuple, TypeVar
 
 from cirm.records import (
-    AdaptedScore,
-    Curve,
+    AdaptedScoreRecord,
     Record,
-    Run,
-    Score,
-    have_equal_shared_settings,
+    RunRecord,
+    ScoreRecord,
+    TrainingCurveRecord,
+    do_records_share_settings,
 )
 
 METRICS = ("accuracy", "error")
@@ -45,7 +45,7 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 
-class Statistic(NamedTuple):
+class MeanAndStd(NamedTuple):
     """Mean and sample standard deviation over seeds.
 
     The mean is None if there are no seeds or a value is not finite; the standard
@@ -57,7 +57,7 @@ class Statistic(NamedTuple):
     seeds: int
 
 
-class Point(NamedTuple):
+class SummaryCurvePoint(NamedTuple):
     """A position on an axis, with the mean and standard deviation over seeds."""
 
     x: float
@@ -65,7 +65,7 @@ class Point(NamedTuple):
     std: float | None
 
 
-class StageScores(NamedTuple):
+class EnvironmentScoresByStage(NamedTuple):
     """The scores in one environment after each stage; stages count from 1.
 
     `arrival` is the stage in which it is learned, None if it is never learned.
@@ -74,13 +74,13 @@ class StageScores(NamedTuple):
     environment: str
     split: str
     arrival: int | None
-    points: tuple[Point, ...]
+    points: tuple[SummaryCurvePoint, ...]
 
 
-class TrainingCurve(NamedTuple):
+class AverageTrainingCurve(NamedTuple):
     """A training curve through all stages, and the first step of each stage."""
 
-    points: tuple[Point, ...]
+    points: tuple[SummaryCurvePoint, ...]
     starts: tuple[float, ...]
 
 
@@ -99,16 +99,16 @@ def summarise_records(records: Sequence[Record]) -> dict[str, Any]:
         ValueError: If the runs of a learner have different settings.
 
     Example:
-        >>> score = Score("erm", "joint", 0, 0, "a", "train", "accuracy", 80.0)
+        >>> score = ScoreRecord("erm", "joint", 0, 0, "a", "train", "accuracy", 80.0)
         >>> summarise_records([score])["learners"]["erm"]["train"]
         {'mean': 80.0, 'std': None, 'seeds': 1}
     """
-    runs = group_records_by_learner(records, Run)
-    scores = group_records_by_learner(records, Score)
-    adapted = group_records_by_learner(records, AdaptedScore)
+    runs = group_records_by_learner(records, RunRecord)
+    scores = group_records_by_learner(records, ScoreRecord)
+    adapted = group_records_by_learner(records, AdaptedScoreRecord)
     return {
         "learners": {
-            learner: _summarise_learner(
+            learner: _summarise_scores_of_learner(
                 learner,
                 scores.get(learner, []),
                 adapted.get(learner, []),
@@ -119,28 +119,32 @@ def summarise_records(records: Sequence[Record]) -> dict[str, Any]:
     }
 
 
-def collect_stage_scores(records: Sequence[Record]) -> dict[str, list[StageScores]]:
+def collect_scores_after_each_stage(
+    records: Sequence[Record],
+) -> dict[str, list[EnvironmentScoresByStage]]:
     """Collect each learner's score in each environment after each stage."""
     return {
         learner: [
             track
             for split in ("train", "test")
-            for track in _build_stage_scores(
+            for track in _build_scores_of_environment_by_stage(
                 [s for s in _select_scores_of_main_metric(scores) if s.split == split]
             )
         ]
-        for learner, scores in group_records_by_learner(records, Score).items()
+        for learner, scores in group_records_by_learner(records, ScoreRecord).items()
     }
 
 
-def collect_sweep_scores(records: Sequence[Record]) -> dict[str, tuple[Point, ...]]:
+def collect_scores_along_sweep(
+    records: Sequence[Record],
+) -> dict[str, tuple[SummaryCurvePoint, ...]]:
     """Collect each learner's score along the axis of a sweep, after the last stage."""
     curves = {}
-    for learner, scores in group_records_by_learner(records, Score).items():
+    for learner, scores in group_records_by_learner(records, ScoreRecord).items():
         last = _select_scores_of_last_stage(_select_scores_of_main_metric(scores))
         placed = [s for s in last if s.split == "sweep" and s.position is not None]
-        groups = _group_rows_by_key(placed, lambda s: s.position or 0.0)
-        curves[learner] = _build_mean_points(
+        groups = _group_records_by_key(placed, lambda s: s.position or 0.0)
+        curves[learner] = _build_curve_points_with_mean(
             (x, average_values_over_seeds(groups[x])) for x in sorted(groups)
         )
     return {learner: points for learner, points in curves.items() if points}
@@ -148,14 +152,16 @@ def collect_sweep_scores(records: Sequence[Record]) -> dict[str, tuple[Point, ..
 
 def collect_adapted_sweep_scores(
     records: Sequence[Record],
-) -> dict[str, dict[str, tuple[Point, ...]]]:
+) -> dict[str, dict[str, tuple[SummaryCurvePoint, ...]]]:
     """Collect scores after adaptation along a sweep, by learner and number of rows."""
-    curves: dict[str, dict[str, tuple[Point, ...]]] = {}
-    for learner, scores in group_records_by_learner(records, AdaptedScore).items():
+    curves: dict[str, dict[str, tuple[SummaryCurvePoint, ...]]] = {}
+    for learner, scores in group_records_by_learner(
+        records, AdaptedScoreRecord
+    ).items():
         placed = [s for s in scores if s.split == "sweep" and s.position is not None]
-        for rows, own in _group_rows_by_key(placed, lambda s: s.rows).items():
-            groups = _group_rows_by_key(own, lambda s: s.position or 0.0)
-            curves.setdefault(learner, {})[rows] = _build_mean_points(
+        for rows, own in _group_records_by_key(placed, lambda s: s.rows).items():
+            groups = _group_records_by_key(own, lambda s: s.position or 0.0)
+            curves.setdefault(learner, {})[rows] = _build_curve_points_with_mean(
                 (x, average_values_over_seeds(groups[x])) for x in sorted(groups)
             )
     return curves
@@ -163,29 +169,33 @@ def collect_adapted_sweep_scores(
 
 def collect_training_curves(
     records: Sequence[Record],
-) -> dict[str, dict[str, TrainingCurve]]:
+) -> dict[str, dict[str, AverageTrainingCurve]]:
     """Collect the training curves by metric and learner, each through all stages."""
-    traces: dict[str, dict[str, TrainingCurve]] = {}
-    for learner, curves in group_records_by_learner(records, Curve).items():
-        for metric, rows in _group_rows_by_key(curves, lambda c: c.metric).items():
+    traces: dict[str, dict[str, AverageTrainingCurve]] = {}
+    for learner, curves in group_records_by_learner(
+        records, TrainingCurveRecord
+    ).items():
+        for metric, rows in _group_records_by_key(curves, lambda c: c.metric).items():
             traces.setdefault(metric, {})[learner] = _build_training_curve(rows)
     return traces
 
 
 def average_values_over_seeds(
-    rows: Iterable[Score | AdaptedScore | Curve],
-) -> Statistic:
+    rows: Iterable[ScoreRecord | AdaptedScoreRecord | TrainingCurveRecord],
+) -> MeanAndStd:
     """Average within each seed, then over seeds, with the standard deviation."""
     means = [
         fmean(row.value for row in seed)
-        for seed in _group_rows_by_key(rows, lambda row: row.seed).values()
+        for seed in _group_records_by_key(rows, lambda row: row.seed).values()
     ]
     if not means or not all(map(math.isfinite, means)):
-        return Statistic(None, None, len(means))
-    return Statistic(fmean(means), stdev(means) if len(means) > 1 else None, len(means))
+        return MeanAndStd(None, None, len(means))
+    return MeanAndStd(
+        fmean(means), stdev(means) if len(means) > 1 else None, len(means)
+    )
 
 
-def describe_how_settings_were_chosen(run: Run) -> str:
+def describe_how_settings_were_chosen(run: RunRecord) -> str:
     """Say how the settings of a run were chosen."""
     words = run.selection
     for earlier, present in SELECTIONS.items():
@@ -193,20 +203,20 @@ def describe_how_settings_were_chosen(run: Run) -> str:
     return words or "not recorded"
 
 
-def is_ceiling_learner(learner: str) -> bool:
+def is_learner_on_grey_images(learner: str) -> bool:
     """Whether a learner is the ceiling: the one that cannot see colour."""
     return re.search(r"^gr[ae]y|\bon gr[ae]y", learner.casefold()) is not None
 
 
-def _summarise_learner(
+def _summarise_scores_of_learner(
     learner: str,
-    scores: list[Score],
-    adapted: list[AdaptedScore],
-    runs: list[Run],
+    scores: list[ScoreRecord],
+    adapted: list[AdaptedScoreRecord],
+    runs: list[RunRecord],
 ) -> dict[str, Any]:
     settings = {repr(run.settings): run.settings for run in runs}
     if not all(
-        have_equal_shared_settings(*pair) for pair in pairwise(settings.values())
+        do_records_share_settings(*pair) for pair in pairwise(settings.values())
     ):
         raise ValueError(
             f"the records of learner {learner!r} come from runs with different "
@@ -225,7 +235,7 @@ def _summarise_learner(
         },
         "adapted": {
             rows: average_values_over_seeds(own)._asdict()
-            for rows, own in _group_rows_by_key(
+            for rows, own in _group_records_by_key(
                 (s for s in adapted if s.split == "test"), lambda s: s.rows
             ).items()
         },
@@ -238,34 +248,38 @@ def _summarise_learner(
     }
 
 
-def _select_scores_of_main_metric(scores: Sequence[Score]) -> list[Score]:
+def _select_scores_of_main_metric(scores: Sequence[ScoreRecord]) -> list[ScoreRecord]:
     """The scores of the metric that tables show."""
     present = dict.fromkeys(score.metric for score in scores)
     chosen = next((m for m in (*METRICS, *present) if m in present), None)
     return [score for score in scores if score.metric == chosen]
 
 
-def _select_scores_of_last_stage(scores: list[Score]) -> list[Score]:
+def _select_scores_of_last_stage(scores: list[ScoreRecord]) -> list[ScoreRecord]:
     last = max((score.stage for score in scores), default=0)
     return [score for score in scores if score.stage == last]
 
 
-def _build_stage_scores(scores: list[Score]) -> list[StageScores]:
+def _build_scores_of_environment_by_stage(
+    scores: list[ScoreRecord],
+) -> list[EnvironmentScoresByStage]:
     stages = sorted({score.stage for score in scores})
-    environments = _group_rows_by_key(scores, lambda s: s.environment)
+    environments = _group_records_by_key(scores, lambda s: s.environment)
     tracks = []
     for index, (environment, rows) in enumerate(environments.items()):
-        after = _group_rows_by_key(rows, lambda s: stages.index(s.stage) + 1)
-        points = _build_mean_points(
+        after = _group_records_by_key(rows, lambda s: stages.index(s.stage) + 1)
+        points = _build_curve_points_with_mean(
             (stage, average_values_over_seeds(after[stage])) for stage in sorted(after)
         )
         split, order = rows[0].split, rows[0].order
-        arrival = find_arrival_stage(order, index) if split == "train" else None
-        tracks.append(StageScores(environment, split, arrival, points))
+        arrival = (
+            find_stage_of_first_training(order, index) if split == "train" else None
+        )
+        tracks.append(EnvironmentScoresByStage(environment, split, arrival, points))
     return tracks
 
 
-def find_arrival_stage(order: str, index: int) -> int | None:
+def find_stage_of_first_training(order: str, index: int) -> int | None:
     """Return the stage, from 1, in which a training environment arrives, if known."""
     if order in ("joint", "sequential"):
         return 1 if order == "joint" else index + 1
@@ -274,26 +288,28 @@ def find_arrival_stage(order: str, index: int) -> int | None:
     return next((n for n, end in enumerate(ends, 1) if index < end), None)
 
 
-def _build_training_curve(rows: list[Curve]) -> TrainingCurve:
-    points: list[Point] = []
+def _build_training_curve(rows: list[TrainingCurveRecord]) -> AverageTrainingCurve:
+    points: list[SummaryCurvePoint] = []
     starts: list[float] = []
-    for _, stage in sorted(_group_rows_by_key(rows, lambda c: c.stage).items()):
-        steps = _group_rows_by_key(stage, lambda c: c.step)
+    for _, stage in sorted(_group_records_by_key(rows, lambda c: c.stage).items()):
+        steps = _group_records_by_key(stage, lambda c: c.step)
         first, end = min(steps), points[-1].x if points else -math.inf
         # Steps that begin anew in each stage continue where the last stage ended.
         shift = end + 1 - first if first <= end else 0
         starts.append(first + shift)
-        points += _build_mean_points(
+        points += _build_curve_points_with_mean(
             (s + shift, average_values_over_seeds(steps[s])) for s in sorted(steps)
         )
-    return TrainingCurve(tuple(points), tuple(starts))
+    return AverageTrainingCurve(tuple(points), tuple(starts))
 
 
-def _build_mean_points(
-    places: Iterable[tuple[float, Statistic]],
-) -> tuple[Point, ...]:
+def _build_curve_points_with_mean(
+    places: Iterable[tuple[float, MeanAndStd]],
+) -> tuple[SummaryCurvePoint, ...]:
     """The points that have a mean."""
-    return tuple(Point(x, s.mean, s.std) for x, s in places if s.mean is not None)
+    return tuple(
+        SummaryCurvePoint(x, s.mean, s.std) for x, s in places if s.mean is not None
+    )
 
 
 def group_records_by_learner(
@@ -312,7 +328,7 @@ def group_records_by_learner(
     return groups
 
 
-def _group_rows_by_key(rows: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+def _group_records_by_key(rows: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     groups: dict[K, list[T]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)

@@ -1,6 +1,6 @@
 """One value for every table, and its renderers: HTML, terminal, Markdown, LaTeX.
 
-A `Table` holds columns and rows of cells. A cell's text is written out already; a
+A `ReportTable` holds columns and rows of cells. A cell's text is written out already; a
 number may have a spread (its standard deviation) and a verdict, and a cell may hold
 the same number from several sources, such as ours and the paper's.
 """
@@ -13,9 +13,9 @@ from itertools import chain, groupby
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal
 
-from cirm.report.markup import Markup, join_escaped_markup, render_html_element
-from cirm.report.summary import Statistic
-from cirm.report.text import format_mean
+from cirm.report.markup import EscapedHtml, escape_and_join_html, render_html_element
+from cirm.report.summary import MeanAndStd
+from cirm.report.text import format_mean_of_metric
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -41,7 +41,7 @@ LATEX_SPECIAL = str.maketrans(
 
 
 @dataclass(frozen=True)
-class Cell:
+class ReportCell:
     """One cell of a table.
 
     Args:
@@ -60,8 +60,8 @@ class Cell:
     text: str = ""
     spread: str = ""
     verdict: str | None = None
-    others: tuple[Cell, ...] = ()
-    markup: Markup | None = None
+    others: tuple[ReportCell, ...] = ()
+    markup: EscapedHtml | None = None
     marked: bool = True
 
     def __post_init__(self) -> None:
@@ -82,11 +82,11 @@ class Cell:
         return f"{self.text}{spread} {MARKS.get(self.mark, '')}".strip()
 
 
-Row = Sequence[Cell | str]
+Row = Sequence[ReportCell | str]
 
 
 @dataclass(frozen=True)
-class Column:
+class ReportColumn:
     """A column of a table.
 
     Args:
@@ -102,7 +102,7 @@ class Column:
 
 
 @dataclass(frozen=True, init=False)
-class Table:
+class ReportTable:
     """A table, independent of where it is shown.
 
     Args:
@@ -113,23 +113,23 @@ class Table:
         notes: Sentences that belong below the table.
         row_headings: How many of the first columns name the row.
         sources: Where the numbers of a cell come from, if there are several: the
-            cell's own source first, then those of `Cell.others`.
+            cell's own source first, then those of `ReportCell.others`.
 
     Raises:
         ValueError: If a row has more or fewer cells than there are columns.
 
     Example:
-        >>> rows = [["erm", Cell("86.4", "1.2")]]
-        >>> table = Table("", ["learner", "accuracy, %"], rows)
-        >>> print(render_markdown(table), end="")
+        >>> rows = [["erm", ReportCell("86.4", "1.2")]]
+        >>> table = ReportTable("", ["learner", "accuracy, %"], rows)
+        >>> print(render_table_as_markdown(table), end="")
         | learner | accuracy, % |
         | :-- | --: |
         | erm | 86.4 ± 1.2 |
     """
 
     title: str
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    columns: tuple[ReportColumn, ...]
+    rows: tuple[tuple[ReportCell, ...], ...]
     notes: tuple[str, ...]
     row_headings: int
     sources: tuple[str, ...]
@@ -137,7 +137,7 @@ class Table:
     def __init__(
         self,
         title: str,
-        columns: Iterable[Column | str],
+        columns: Iterable[ReportColumn | str],
         rows: Iterable[Row],
         notes: Iterable[str] = (),
         row_headings: int = 1,
@@ -146,13 +146,13 @@ class Table:
         self.__dict__.update(  # a frozen class has no other way
             title=title,
             columns=tuple(
-                Column(one, "left" if place < row_headings else "right")
+                ReportColumn(one, "left" if place < row_headings else "right")
                 if isinstance(one, str)
                 else one
                 for place, one in enumerate(columns)
             ),
             rows=tuple(
-                tuple(Cell(one) if isinstance(one, str) else one for one in row)
+                tuple(ReportCell(one) if isinstance(one, str) else one for one in row)
                 for row in rows
             ),
             notes=tuple(notes),
@@ -167,58 +167,60 @@ class Table:
                 )
 
     @property
-    def values(self) -> tuple[Column, ...]:
+    def values(self) -> tuple[ReportColumn, ...]:
         """The columns that do not name the row."""
         return self.columns[self.row_headings :]
 
 
-def build_statistic_cell(
-    statistic: Statistic | Mapping[str, Any] | None, metric: str
-) -> Cell:
+def build_mean_and_std_cell(
+    statistic: MeanAndStd | Mapping[str, Any] | None, metric: str
+) -> ReportCell:
     """Return the cell of a mean and standard deviation over seeds, if there are any."""
-    if isinstance(statistic, Statistic):
+    if isinstance(statistic, MeanAndStd):
         statistic = statistic._asdict()
     statistic = statistic or {}
     if statistic.get("mean") is None:
-        return Cell("not finite" if statistic.get("seeds") else "\N{EN DASH}")
+        return ReportCell("not finite" if statistic.get("seeds") else "\N{EN DASH}")
     std = statistic.get("std")
-    spread = "" if std is None else format_mean(std, metric)
-    return Cell(format_mean(statistic["mean"], metric), spread)
+    spread = "" if std is None else format_mean_of_metric(std, metric)
+    return ReportCell(format_mean_of_metric(statistic["mean"], metric), spread)
 
 
-def transpose_table(table: Table) -> Table:
+def transpose_table(table: ReportTable) -> ReportTable:
     """Return the table with rows and columns exchanged; all values align right."""
     heads = table.row_headings
     names = [(*column.groups, column.heading) for column in table.values]
     width = len(names[0]) if names else 1
-    corner = [*table.columns[:heads], *[Column("")] * width][:width]
+    corner = [*table.columns[:heads], *[ReportColumn("")] * width][:width]
     columns = []
     for row in table.rows:
         *groups, heading = (cell.text for cell in row[:heads])
-        columns.append(Column(heading, "right", tuple(groups)))
+        columns.append(ReportColumn(heading, "right", tuple(groups)))
     rows: list[Row] = [
         [*name, *(row[heads + place] for row in table.rows)]
         for place, name in enumerate(names)
     ]
     columns = [*corner, *columns]
-    return Table(table.title, columns, rows, table.notes, width, table.sources)
+    return ReportTable(table.title, columns, rows, table.notes, width, table.sources)
 
 
-def drop_empty_rows_and_columns(table: Table) -> Table:
+def drop_empty_rows_and_columns(table: ReportTable) -> ReportTable:
     """Return the table without rows and columns whose cells are all empty."""
     heads = table.row_headings
-    rows = [row for row in table.rows if any(cell != Cell() for cell in row[heads:])]
+    rows = [
+        row for row in table.rows if any(cell != ReportCell() for cell in row[heads:])
+    ]
     places = [
         place
         for place in range(len(table.columns))
-        if place < heads or any(row[place] != Cell() for row in rows)
+        if place < heads or any(row[place] != ReportCell() for row in rows)
     ]
     columns = [table.columns[place] for place in places]
     rows = [tuple(row[place] for place in places) for row in rows]
-    return Table(table.title, columns, rows, table.notes, heads, table.sources)
+    return ReportTable(table.title, columns, rows, table.notes, heads, table.sources)
 
 
-def split_cells_by_source(table: Table, beside: bool) -> Table:
+def split_cells_into_paper_and_ours(table: ReportTable, beside: bool) -> ReportTable:
     """Give each source of the numbers columns of its own, or rows of its own."""
     if not table.sources:
         return table
@@ -227,7 +229,7 @@ def split_cells_by_source(table: Table, beside: bool) -> Table:
     for row in table.rows:
         names = row[: len(heads)]
         numbers = [
-            [replace(cell, others=()), *cell.others, *[Cell()] * count][:count]
+            [replace(cell, others=()), *cell.others, *[ReportCell()] * count][:count]
             for cell in row[len(heads) :]
         ]
         if beside:
@@ -236,7 +238,7 @@ def split_cells_by_source(table: Table, beside: bool) -> Table:
         for place, source in enumerate(table.sources):
             first = names if place == 0 else [""] * len(heads)
             rows.append([*first, source, *(cells[place] for cells in numbers)])
-    columns = [*heads, Column(""), *table.values]
+    columns = [*heads, ReportColumn(""), *table.values]
     if beside:
         columns = [
             replace(column, heading=f"{column.heading}, {source}")
@@ -245,15 +247,15 @@ def split_cells_by_source(table: Table, beside: bool) -> Table:
         ]
         columns[:0] = heads
     width = len(heads) + (not beside)
-    return Table(table.title, columns, rows, table.notes, width)
+    return ReportTable(table.title, columns, rows, table.notes, width)
 
 
-def render_html(table: Table) -> Markup:
+def render_table_as_html(table: ReportTable) -> EscapedHtml:
     """Render a table for a page, where it scrolls sideways if it is too wide.
 
     Example:
-        >>> table = Table("", ["learner", "rows"], [["erm", "10"]])
-        >>> '<td class="number">10</td>' in render_html(table)
+        >>> table = ReportTable("", ["learner", "rows"], [["erm", "10"]])
+        >>> '<td class="number">10</td>' in render_table_as_html(table)
         True
     """
     heads = table.row_headings
@@ -268,7 +270,7 @@ def render_html(table: Table) -> Markup:
             render_html_element("th", n, colspan=str(span), scope="colgroup")
             for n, span in level
         ]
-        for level in _merge_column_groups(table.values)
+        for level in _merge_groups_of_column_headings(table.values)
     ]
     body = []
     for row in table.rows:
@@ -300,26 +302,26 @@ def render_html(table: Table) -> Markup:
     )
     kind = "scroll dense" if len(table.columns) > WIDE else "scroll"
     notes = [render_html_element("p", note, class_="small") for note in table.notes]
-    return join_escaped_markup(
+    return escape_and_join_html(
         render_html_element("div", inside, class_=kind, tabindex="0", role="group"),
         *notes,
     )
 
 
-def render_terminal(table: Table) -> Group:
+def render_table_for_terminal(table: ReportTable) -> Group:
     """Render a table for the terminal.
 
     Example:
         >>> from rich.console import Console
-        >>> table = Table("", ["learner", "rows"], [["erm", "10"]])
-        >>> Console().print(render_terminal(table))  # doctest: +SKIP
+        >>> table = ReportTable("", ["learner", "rows"], [["erm", "10"]])
+        >>> Console().print(render_table_for_terminal(table))  # doctest: +SKIP
     """
     from rich.box import SIMPLE_HEAD
     from rich.console import Group
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    flat = split_cells_by_source(table, beside=False)
+    flat = split_cells_into_paper_and_ours(table, beside=False)
     body = RichTable(
         header_style="bold", box=SIMPLE_HEAD, show_edge=False, pad_edge=False
     )
@@ -327,7 +329,7 @@ def render_terminal(table: Table) -> Group:
         is_name = place < flat.row_headings
         width = max([LINE, *(len(str(row[place])) for row in flat.rows)])
         body.add_column(
-            Text(fill(_join_heading_parts(column), width)),
+            Text(fill(_join_parts_of_column_heading(column), width)),
             justify=column.align,
             style="bold" if is_name else "",
             no_wrap=is_name or column.align == "right",
@@ -339,19 +341,23 @@ def render_terminal(table: Table) -> Group:
     return Group(*title, body, *map(Text, flat.notes))
 
 
-def render_markdown(table: Table) -> str:
+def render_table_as_markdown(table: ReportTable) -> str:
     """Render a table in Markdown, with its title above and its notes below.
 
     Example:
-        >>> print(render_markdown(Table("", ["a", "b"], [["1", "2"]])), end="")
+        >>> table = ReportTable("", ["a", "b"], [["1", "2"]])
+        >>> print(render_table_as_markdown(table), end="")
         | a | b |
         | :-- | --: |
         | 1 | 2 |
     """
     count = len(table.values) * max(len(table.sources), 1)
-    flat = split_cells_by_source(table, beside=count <= WIDE)
+    flat = split_cells_into_paper_and_ours(table, beside=count <= WIDE)
     lines = [
-        [escape_markdown(_join_heading_parts(column)) for column in flat.columns],
+        [
+            escape_markdown(_join_parts_of_column_heading(column))
+            for column in flat.columns
+        ],
         ["--:" if column.align == "right" else ":--" for column in flat.columns],
         *([escape_markdown(str(cell)) for cell in row] for row in flat.rows),
     ]
@@ -360,17 +366,17 @@ def render_markdown(table: Table) -> str:
     return title + "".join(f"| {' | '.join(line)} |\n" for line in lines) + notes
 
 
-def render_latex(table: Table, legend: str = "") -> str:
+def render_table_as_latex(table: ReportTable, legend: str = "") -> str:
     """Render a table in LaTeX, which needs the packages booktabs and graphicx.
 
     If there are many columns, headings are rotated and spreads are below the means.
 
     Example:
-        >>> table = Table("", ["learner", "rows"], [["erm", "10"]])
-        >>> "erm & 10" in render_latex(table)
+        >>> table = ReportTable("", ["learner", "rows"], [["erm", "10"]])
+        >>> "erm & 10" in render_table_as_latex(table)
         True
     """
-    flat = split_cells_by_source(table, beside=False)
+    flat = split_cells_into_paper_and_ours(table, beside=False)
     heads, is_crowded = flat.row_headings, len(flat.values) > WIDE
     title = [f"{escape_latex(flat.title)}."] if flat.title else []
     caption = " ".join([*title, *map(escape_latex, flat.notes), legend]).strip()
@@ -381,16 +387,16 @@ def render_latex(table: Table, legend: str = "") -> str:
         f"\\begin{{tabular}}{{{''.join(c.align[0] for c in flat.columns)}}}",
         r"\toprule",
     ]
-    for level in _merge_column_groups(flat.values):
+    for level in _merge_groups_of_column_headings(flat.values):
         names = [
             f"\\multicolumn{{{span}}}{{c}}{{{escape_latex(name)}}}"
             for name, span in level
         ]
-        lines.append(_join_latex_row([*[""] * heads, *names]))
+        lines.append(_join_cells_of_latex_row([*[""] * heads, *names]))
     names = [escape_latex(column.heading) for column in flat.columns]
     if is_crowded:
         names[heads:] = [f"\\rotatebox{{90}}{{{name}}}" for name in names[heads:]]
-    lines += [_join_latex_row(names), r"\midrule"]
+    lines += [_join_cells_of_latex_row(names), r"\midrule"]
     for row in flat.rows:
         start = [escape_latex(cell.text) for cell in row[:heads]]
         means = [
@@ -401,13 +407,15 @@ def render_latex(table: Table, legend: str = "") -> str:
             f"({escape_latex(c.spread)})" if c.spread else "" for c in row[heads:]
         ]
         if is_crowded:
-            lines.append(_join_latex_row([*start, *means]))
+            lines.append(_join_cells_of_latex_row([*start, *means]))
             if any(spreads):
-                lines.append(_join_latex_row([*[""] * heads, *spreads]))
+                lines.append(_join_cells_of_latex_row([*[""] * heads, *spreads]))
         else:
             pairs = zip(means, spreads, strict=True)
             lines.append(
-                _join_latex_row([*start, *(f"{a} {b}".strip() for a, b in pairs)])
+                _join_cells_of_latex_row(
+                    [*start, *(f"{a} {b}".strip() for a, b in pairs)]
+                )
             )
     lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}", ""]
     return "\n".join(lines)
@@ -424,17 +432,19 @@ def escape_latex(text: str) -> str:
     return text.translate(LATEX_SPECIAL)
 
 
-def _join_heading_parts(column: Column) -> str:
+def _join_parts_of_column_heading(column: ReportColumn) -> str:
     return " ".join([*column.groups, column.heading])
 
 
-def _merge_column_groups(columns: Sequence[Column]) -> list[list[tuple[str, int]]]:
+def _merge_groups_of_column_headings(
+    columns: Sequence[ReportColumn],
+) -> list[list[tuple[str, int]]]:
     """The groups of each level, each with the number of columns that it spans."""
     levels = zip(*(column.groups for column in columns), strict=True)
     return [[(name, len(list(same))) for name, same in groupby(n)] for n in levels]
 
 
-def _render_html_cell(cell: Cell, has_spread: bool) -> Markup:
+def _render_html_cell(cell: ReportCell, has_spread: bool) -> EscapedHtml:
     """The content; where a column has spreads all take their room, so means align."""
     if cell.markup is not None:
         return cell.markup
@@ -445,9 +455,9 @@ def _render_html_cell(cell: Cell, has_spread: bool) -> Markup:
     others = [
         render_html_element("div", _render_html_cell(other, has_spread), class_="other")
         for other in cell.others
-        if other != Cell()
+        if other != ReportCell()
     ]
-    return join_escaped_markup(
+    return escape_and_join_html(
         f"{MARKS[cell.mark]} " if cell.mark else "",
         *(
             lines
@@ -459,5 +469,5 @@ def _render_html_cell(cell: Cell, has_spread: bool) -> Markup:
     )
 
 
-def _join_latex_row(cells: Sequence[str]) -> str:
+def _join_cells_of_latex_row(cells: Sequence[str]) -> str:
     return f"{' & '.join(cells)} \\\\"

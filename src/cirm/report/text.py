@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cirm.report.summary import is_ceiling_learner
+from cirm.report.summary import is_learner_on_grey_images
 from cirm.wording import join_words
 
 Entry = Mapping[str, Any]
@@ -22,7 +22,7 @@ CURVES = {
 BASELINE = "erm"
 
 
-def describe_metric(metric: str) -> str:
+def describe_metric_with_unit(metric: str) -> str:
     """Return a metric's name with its unit."""
     return UNITS.get(metric, metric)
 
@@ -35,7 +35,7 @@ def describe_training_curve(metric: str) -> str:
     return f"{CURVES[name]}, {player}" if player else CURVES[name]
 
 
-def describe_adaptation(rows: str) -> str:
+def describe_adaptation_to_rows(rows: str) -> str:
     """Say that a learner was adapted, and to how many rows."""
     count = f"{int(rows):,}" if rows.isdecimal() else rows
     return f"adapted ({count} row{'' if rows == '1' else 's'})"
@@ -47,7 +47,7 @@ def list_adaptation_row_counts(learners: Mapping[str, Entry]) -> list[str]:
     return sorted(found, key=lambda rows: int(rows) if rows.isdecimal() else math.inf)
 
 
-def format_mean(mean: float, metric: str) -> str:
+def format_mean_of_metric(mean: float, metric: str) -> str:
     """Format a mean: accuracies with one decimal, others with three digits."""
     text = f"{mean:.1f}" if metric == "accuracy" else _format_significant_digits(mean)
     return text.replace("-", "\N{MINUS SIGN}")
@@ -81,7 +81,7 @@ def describe_settings_choices(choices: Iterable[tuple[str, str]]) -> str:
     return f"Settings: {'; '.join(parts)}."
 
 
-def write_headline(
+def write_headline_of_run(
     summary: Mapping[str, Any], chance: float | None = None, unseen: int = 1
 ) -> str:
     """Say which learners work in the unseen environments and which do not.
@@ -89,58 +89,65 @@ def write_headline(
     `chance` is the accuracy of guessing in percent, `unseen` the number of unseen
     environments.
     """
-    tested, ceilings = _select_tested_learners(summary)
+    tested, ceilings = _select_learners_with_unseen_score(summary)
     if not tested:
         return (
             "No unseen environment was scored; all scores are from the training "
             "environments."
         )
-    first, best = _choose_reference_learner(tested), _rank_learners(tested)[-1]
+    first, best = (
+        _choose_reference_learner(tested),
+        _rank_learners_by_unseen_score(tested)[-1],
+    )
     is_accuracy = tested[first]["metric"] == "accuracy"
     text = f"{first} has {'an accuracy' if is_accuracy else 'a mean squared error'} of "
     if tested[first]["train"]["mean"] is not None:
-        trained = _format_split_score(tested[first], "train")
+        trained = _format_score_of_split(tested[first], "train")
         text += f"{trained} in the training environments and "
     where = "environment" if unseen == 1 else "environments"
-    text += f"{_format_split_score(tested[first])} in the unseen {where}"
-    if is_accuracy and _is_below_chance(tested[first], chance):
+    text += f"{_format_score_of_split(tested[first])} in the unseen {where}"
+    if is_accuracy and _is_score_below_chance(tested[first], chance):
         text += f", which is worse than chance ({chance:.3g}\N{NO-BREAK SPACE}%)"
-    sentences = [text, _describe_other_learners(tested, first, best, chance)]
+    sentences = [text, _describe_unseen_scores_of_others(tested, first, best, chance)]
     for name, rows in _choose_best_adapted_learner(tested):
         count = "all" if rows == "all" else f"{int(rows):,}"
-        score = _format_statistic(tested[name]["adapted"][rows], tested[name]["metric"])
+        score = _format_mean_and_std(
+            tested[name]["adapted"][rows], tested[name]["metric"]
+        )
         sentences.append(
             f"After adapting to {count} unlabelled rows there, {name} reaches {score}"
         )
     for name in [*ceilings][:1]:
-        score = _format_split_score(ceilings[name])
+        score = _format_score_of_split(ceilings[name])
         sentences.append(
             f"A classifier that cannot see colour ({name}) reaches {score}"
         )
     return " ".join(f"{sentence}." for sentence in sentences if sentence)
 
 
-def list_headline_numbers(
+def list_headline_numbers_of_run(
     summary: Mapping[str, Any], chance: float | None = None
 ) -> list[tuple[str, str]]:
     """Return the numbers of the headline, each with its description."""
-    tested, ceilings = _select_tested_learners(summary)
+    tested, ceilings = _select_learners_with_unseen_score(summary)
     if not tested:
         return []
     facts = []
     for name in dict.fromkeys(
-        (_choose_reference_learner(tested), _rank_learners(tested)[-1])
+        (_choose_reference_learner(tested), _rank_learners_by_unseen_score(tested)[-1])
     ):
         train, metric = tested[name]["train"]["mean"], tested[name]["metric"]
-        before = "" if train is None else f"{format_mean(train, metric)} → "
-        change = f"{before}{_format_split_score(tested[name])}"
+        before = "" if train is None else f"{format_mean_of_metric(train, metric)} → "
+        change = f"{before}{_format_score_of_split(tested[name])}"
         facts.append((change, f"{name}, training → unseen"))
     for name, rows in _choose_best_adapted_learner(tested):
-        score = _format_statistic(tested[name]["adapted"][rows], tested[name]["metric"])
-        facts.append((score, f"{name}, unseen, {describe_adaptation(rows)}"))
+        score = _format_mean_and_std(
+            tested[name]["adapted"][rows], tested[name]["metric"]
+        )
+        facts.append((score, f"{name}, unseen, {describe_adaptation_to_rows(rows)}"))
     if chance is not None:
         facts.append((f"{chance:.3g} %", "chance"))
-    ceiling = [_format_split_score(entry) for entry in ceilings.values()][:1]
+    ceiling = [_format_score_of_split(entry) for entry in ceilings.values()][:1]
     return facts + [(score, "ceiling, without colour") for score in ceiling]
 
 
@@ -151,13 +158,13 @@ def _format_significant_digits(number: float) -> str:
     return f"{number:.{max(3 - whole, 0)}f}"
 
 
-def _format_split_score(entry: Entry, split: str = "test") -> str:
-    return _format_statistic(entry[split], entry["metric"])
+def _format_score_of_split(entry: Entry, split: str = "test") -> str:
+    return _format_mean_and_std(entry[split], entry["metric"])
 
 
-def _format_statistic(statistic: Mapping[str, Any], metric: str) -> str:
+def _format_mean_and_std(statistic: Mapping[str, Any], metric: str) -> str:
     unit = "\N{NO-BREAK SPACE}%" if metric == "accuracy" else ""
-    return f"{format_mean(statistic['mean'], metric)}{unit}"
+    return f"{format_mean_of_metric(statistic['mean'], metric)}{unit}"
 
 
 def _choose_best_adapted_learner(tested: Mapping[str, Entry]) -> list[tuple[str, str]]:
@@ -175,16 +182,18 @@ def _choose_best_adapted_learner(tested: Mapping[str, Entry]) -> list[tuple[str,
     return [(best, known[best][0])]
 
 
-def _describe_other_learners(
+def _describe_unseen_scores_of_others(
     tested: Mapping[str, Entry], first: str, best: str, chance: float | None
 ) -> str:
     """How the other learners do in the unseen environments; empty without others."""
     if best == first:
         return "No other learner does better there" if len(tested) > 1 else ""
-    reached = f"the best learner, {best}, reaches {_format_split_score(tested[best])}"
+    reached = (
+        f"the best learner, {best}, reaches {_format_score_of_split(tested[best])}"
+    )
     if chance is None or tested[best]["metric"] != "accuracy":
         return f"T{reached[1:]}"
-    count = sum(_is_below_chance(other, chance) for other in tested.values())
+    count = sum(_is_score_below_chance(other, chance) for other in tested.values())
     below = f"{count} of {len(tested)} learners do worse than chance there"
     if count == 1:
         below = f"One of {len(tested)} learners does worse than chance there"
@@ -197,29 +206,39 @@ def _describe_other_learners(
     return f"{below}; {reached}{doubt}"
 
 
-def _select_tested_learners(summary: Mapping[str, Any]) -> tuple[dict[str, Entry], ...]:
+def _select_learners_with_unseen_score(
+    summary: Mapping[str, Any],
+) -> tuple[dict[str, Entry], ...]:
     """The learners with a score in unseen environments, and the ceilings with one."""
     tested = {
         n: e for n, e in summary["learners"].items() if e["test"]["mean"] is not None
     }
     return (
-        {name: entry for name, entry in tested.items() if not is_ceiling_learner(name)},
-        {name: entry for name, entry in tested.items() if is_ceiling_learner(name)},
+        {
+            name: entry
+            for name, entry in tested.items()
+            if not is_learner_on_grey_images(name)
+        },
+        {
+            name: entry
+            for name, entry in tested.items()
+            if is_learner_on_grey_images(name)
+        },
     )
 
 
 def _choose_reference_learner(tested: Mapping[str, Entry]) -> str:
     """The learner to mention first: the baseline, else the worst."""
-    return BASELINE if BASELINE in tested else _rank_learners(tested)[0]
+    return BASELINE if BASELINE in tested else _rank_learners_by_unseen_score(tested)[0]
 
 
-def _rank_learners(tested: Mapping[str, Entry]) -> list[str]:
+def _rank_learners_by_unseen_score(tested: Mapping[str, Entry]) -> list[str]:
     """Learners from the worst in the unseen environments to the best."""
     names = sorted(tested, key=lambda name: tested[name]["test"]["mean"])
     return names if tested[names[0]]["metric"] == "accuracy" else names[::-1]
 
 
-def _is_below_chance(entry: Entry, chance: float | None) -> bool:
+def _is_score_below_chance(entry: Entry, chance: float | None) -> bool:
     """Whether the score is below chance by more than the seeds differ."""
     highest = entry["test"]["mean"] + (entry["test"]["std"] or 0.0)
     return chance is not None and bool(highest < chance)

@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from cirm.records import (
-    AdaptedScore,
-    Curve,
+    AdaptedScoreRecord,
     Record,
-    Run,
-    Score,
-    have_equal_shared_settings,
+    RunRecord,
+    ScoreRecord,
+    TrainingCurveRecord,
+    do_records_share_settings,
     read_records,
     write_text_atomically,
 )
-from cirm.runs.jobs import Job, format_trial_identity
+from cirm.runs.jobs import TrainingJob, format_trial_identity
 from cirm.runs.local import get_records_path
-from cirm.runs.tracker import JobTime, estimate_data_work
+from cirm.runs.tracker import JobTime, estimate_dataset_work_units
 
 ARCHIVE_NAME = "records.json"
 CURVES = ("consensus", "constraint")
@@ -36,7 +36,7 @@ Entry = dict[str, Any]
 
 
 @dataclass
-class JobArchive:
+class FinishedJobArchive:
     """Packed jobs by key, in the order in which they were added."""
 
     entries: dict[str, Entry] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class JobArchive:
             for entry in self.list_packed_jobs(trial)
             if seeds & set(entry["seeds"])
             for record in unpack_job_records(entry)
-            if isinstance(record, Run) or record.seed in seeds
+            if isinstance(record, RunRecord) or record.seed in seeds
         ]
 
     def list_packed_jobs(self, trial: str) -> list[Entry]:
@@ -79,7 +79,7 @@ class JobArchive:
             (entry["setup"]["learner"], work, entry["seconds"])
             for entry in self.entries.values()
             if (
-                work := estimate_data_work(
+                work := estimate_dataset_work_units(
                     entry["setup"]["dataset"], len(entry["seeds"])
                 )
             )
@@ -88,15 +88,17 @@ class JobArchive:
 
 def pack_job_records(records: Sequence[Record]) -> Entry:
     """Pack one job's records into an entry that repeats nothing."""
-    (run,) = (record for record in records if isinstance(record, Run))
+    (run,) = (record for record in records if isinstance(record, RunRecord))
     setup = asdict(run)
     seeds, seconds = setup.pop("seeds"), setup.pop("seconds")
     rows: dict[tuple[Any, ...], dict[int, float]] = {}
     for score in records:
-        if isinstance(score, Score):
+        if isinstance(score, ScoreRecord):
             where = score.stage, score.environment, score.split, score.metric
             place = (*where, score.position)
-            rows.setdefault(place, {})[score.seed] = _round_number(score.value)
+            rows.setdefault(place, {})[score.seed] = _round_to_significant_digits(
+                score.value
+            )
     adapted = _pack_adapted_scores(records, seeds)
     return {
         "seeds": list(seeds),
@@ -117,30 +119,30 @@ def unpack_job_records(entry: Entry) -> list[Record]:
     for stage, metric, steps, values in entry["curves"]:
         for seed, line in zip(seeds, values, strict=True):
             records += [
-                Curve(label, order, seed, stage, step, metric, value)
+                TrainingCurveRecord(label, order, seed, stage, step, metric, value)
                 for step, value in zip(steps, line, strict=True)
             ]
     for seed, values in zip(seeds, entry["scores"], strict=True):
         for place, value in zip(entry["layout"], values, strict=True):
             stage, environment, split, metric, position = place
             where = stage, environment, split, metric
-            records.append(Score(label, order, seed, *where, value, position))
+            records.append(ScoreRecord(label, order, seed, *where, value, position))
     for *place, values in entry.get("adapted", []):
         rows, environment, split, metric, position = place
         where = rows, environment, split, metric
         records += [
-            AdaptedScore(label, order, seed, *where, value, position)
+            AdaptedScoreRecord(label, order, seed, *where, value, position)
             for seed, value in zip(seeds, values, strict=True)
         ]
-    records.append(Run(**setup, seeds=seeds, seconds=entry["seconds"]))
+    records.append(RunRecord(**setup, seeds=seeds, seconds=entry["seconds"]))
     return records
 
 
-def load_archive(folder: Path) -> JobArchive:
+def load_job_archive(folder: Path) -> FinishedJobArchive:
     """Read the archive of a folder; it is empty if there is no file."""
     path = folder / ARCHIVE_NAME
     if not path.exists():
-        return JobArchive()
+        return FinishedJobArchive()
     try:
         stored = json.loads(path.read_text("utf-8"))
         entries = {
@@ -156,20 +158,22 @@ def load_archive(folder: Path) -> JobArchive:
             f"{path} is not a file of records that cirm has written. Move the file "
             "away to start a new one, or choose another folder with --out."
         ) from None
-    return JobArchive(entries)
+    return FinishedJobArchive(entries)
 
 
-def save_archive(archive: JobArchive, folder: Path) -> None:
+def save_job_archive(archive: FinishedJobArchive, folder: Path) -> None:
     """Write the archive of a folder atomically, with a line per item."""
     parts: dict[str, dict[str, int]] = {"layouts": {}, "setups": {}}
     jobs = []
     for key, entry in archive.entries.items():
         shared = {
-            part: known.setdefault(_format_json(entry[part[:-1]]), len(known))
+            part: known.setdefault(
+                _format_as_compact_json(entry[part[:-1]]), len(known)
+            )
             for part, known in parts.items()
         }
         links = {"layout": shared["layouts"], "setup": shared["setups"]}
-        jobs.append(_format_json({"key": key, **entry, **links}))
+        jobs.append(_format_as_compact_json({"key": key, **entry, **links}))
     lists = [
         f'"{name}": [\n' + ",\n".join(lines) + "\n]"
         for name, lines in zip(PARTS, (*parts.values(), jobs), strict=True)
@@ -178,10 +182,10 @@ def save_archive(archive: JobArchive, folder: Path) -> None:
 
 
 def add_finished_jobs_to_archive(
-    jobs: Iterable[Job], folder: Path, commit: str
-) -> JobArchive:
+    jobs: Iterable[TrainingJob], folder: Path, commit: str
+) -> FinishedJobArchive:
     """Add every job with a file in the folder to its archive, and return it."""
-    archive = load_archive(folder)
+    archive = load_job_archive(folder)
     missing = [job for job in jobs if job.key not in archive.entries]
     finished = [job for job in missing if get_records_path(job, folder).exists()]
     for job in finished:
@@ -189,23 +193,23 @@ def add_finished_jobs_to_archive(
         origin = {"commit": commit, "revision": job.revision}
         archive.add_job(job.key, {**origin, **pack_job_records(records)})
     if finished:
-        save_archive(archive, folder)
+        save_job_archive(archive, folder)
     return archive
 
 
 def copy_jobs_from_other_archives(
-    jobs: Iterable[Job], folder: Path, others: Iterable[Path]
-) -> JobArchive:
+    jobs: Iterable[TrainingJob], folder: Path, others: Iterable[Path]
+) -> FinishedJobArchive:
     """Add jobs that archives of other folders hold, and return the archive."""
-    archive, keys = load_archive(folder), {job.key for job in jobs}
+    archive, keys = load_job_archive(folder), {job.key for job in jobs}
     new: dict[str, Entry] = {}
     for other in others:
-        entries = load_archive(other).entries
+        entries = load_job_archive(other).entries
         new |= {k: e for k, e in entries.items() if k in keys - archive.entries.keys()}
     for key, entry in new.items():
         archive.add_job(key, entry)
     if new:
-        save_archive(archive, folder)
+        save_job_archive(archive, folder)
     return archive
 
 
@@ -221,8 +225,10 @@ def is_packed_job_superseded(old: Entry, new: Entry) -> bool:
     if get_trial_identity(old) != get_trial_identity(new):
         return False
     # The identity of a trial leaves out the inference; here it counts.
-    same = _format_json(one["dataset"]) == _format_json(other["dataset"])
-    same = same and have_equal_shared_settings(one["settings"], other["settings"])
+    same = _format_as_compact_json(one["dataset"]) == _format_as_compact_json(
+        other["dataset"]
+    )
+    same = same and do_records_share_settings(one["settings"], other["settings"])
     same = same and old.get("revision", 0) == new.get("revision", 0)
     return not same or bool(set(old["seeds"]) & set(new["seeds"]))
 
@@ -233,9 +239,11 @@ def _pack_training_curves(
     """Return stage, metric, steps and each seed's values of the stored curves."""
     curves: dict[tuple[int, str], dict[int, dict[int, float]]] = {}
     for curve in records:
-        if isinstance(curve, Curve) and curve.metric in CURVES:
+        if isinstance(curve, TrainingCurveRecord) and curve.metric in CURVES:
             lines = curves.setdefault((curve.stage, curve.metric), {})
-            lines.setdefault(curve.step, {})[curve.seed] = _round_number(curve.value)
+            lines.setdefault(curve.step, {})[curve.seed] = _round_to_significant_digits(
+                curve.value
+            )
     rows = []
     for (stage, metric), lines in curves.items():
         steps = list(lines)
@@ -252,16 +260,16 @@ def _pack_adapted_scores(
     """Return rows, environment, split, metric, position and each seed's value."""
     places: dict[tuple[Any, ...], dict[int, float]] = {}
     for score in records:
-        if isinstance(score, AdaptedScore):
+        if isinstance(score, AdaptedScoreRecord):
             where = score.rows, score.environment, score.split, score.metric
             row = places.setdefault((*where, score.position), {})
-            row[score.seed] = _round_number(score.value)
+            row[score.seed] = _round_to_significant_digits(score.value)
     return [[*place, [row[seed] for seed in seeds]] for place, row in places.items()]
 
 
-def _round_number(value: float) -> float:
+def _round_to_significant_digits(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def _format_json(value: object) -> str:
+def _format_as_compact_json(value: object) -> str:
     return json.dumps(value, sort_keys=True)

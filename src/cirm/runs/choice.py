@@ -14,11 +14,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from cirm.records import AdaptedScore, Record, Run, Score
+from cirm.records import AdaptedScoreRecord, Record, RunRecord, ScoreRecord
 from cirm.runs.jobs import (
-    Job,
+    TrainingJob,
     draw_environments_of_job,
-    execute_job,
+    run_job_and_return_records,
     run_learner_of_job,
 )
 
@@ -29,7 +29,7 @@ VALIDATION, CHOSEN = "validation", "chosen"  # a split, and where a choice is re
 
 
 @dataclass(frozen=True)
-class ChooseSettingJob(Job):
+class ChooseSettingValueJob(TrainingJob):
     """A job that tries several values of a setting.
 
     For each seed it chooses the value with the least mean error, or the highest
@@ -47,43 +47,49 @@ class ChooseSettingJob(Job):
     held: int = 1
 
 
-@execute_job.register(ChooseSettingJob)
-def run_all_values_and_keep_best(
-    job: ChooseSettingJob, progress: Callable[[float], None], folder: Path | None = None
+@run_job_and_return_records.register(ChooseSettingValueJob)
+def run_all_setting_values_keep_best(
+    job: ChooseSettingValueJob,
+    progress: Callable[[float], None],
+    folder: Path | None = None,
 ) -> list[Record]:
     """Run a learner with each value and return the records of each seed's best."""
     start = time.perf_counter()
-    problem = hold_out_environments(draw_environments_of_job(job), job.held)
+    problem = hold_out_last_training_environments(
+        draw_environments_of_job(job), job.held
+    )
     names = {environment.name for environment in problem.test[: job.held]}
     records: dict[float, list[Record]] = {}
     for index, value in enumerate(job.values):
         settings = {**job.settings, job.setting: value}
         one = replace(job, settings=settings, diagnose=False)
 
-        def report(done: float, index: int = index) -> None:
+        def report_progress_of_value(done: float, index: int = index) -> None:
             progress((index + done) / len(job.values))
 
-        rows = run_learner_of_job(one, problem, report, folder)
-        records[value] = [_mark_held_out_scores(row, names) for row in rows]
+        rows = run_learner_of_job(one, problem, report_progress_of_value, folder)
+        records[value] = [_mark_scores_as_held_out(row, names) for row in rows]
     best = {seed: find_best_setting_value(records, seed) for seed in job.seeds}
     choices = [
-        Score(job.name, job.order, seed, 0, CHOSEN, VALIDATION, job.setting, value)
+        ScoreRecord(
+            job.name, job.order, seed, 0, CHOSEN, VALIDATION, job.setting, value
+        )
         for seed, value in best.items()
     ]
     rest = [
         row
         for value, rows in records.items()
         for row in rows
-        if not isinstance(row, Run) and best[row.seed] == value
+        if not isinstance(row, RunRecord) and best[row.seed] == value
     ]
     # One run for all seeds, with the values that there were to choose from.
-    run = next(r for rows in records.values() for r in rows if isinstance(r, Run))
+    run = next(r for rows in records.values() for r in rows if isinstance(r, RunRecord))
     settings = {**run.settings, job.setting: list(job.values)}
     seconds = time.perf_counter() - start
     return [*choices, *rest, replace(run, settings=settings, seconds=seconds)]
 
 
-def hold_out_environments(problem: Problem, count: int) -> Problem:
+def hold_out_last_training_environments(problem: Problem, count: int) -> Problem:
     """Move the last training environments to the front of the unseen ones."""
     if not 0 < count < len(problem.train):
         raise ValueError(
@@ -109,7 +115,8 @@ def find_best_setting_value(
         scores = [
             row
             for row in records[value]
-            if isinstance(row, Score) and (row.split, row.seed) == (VALIDATION, seed)
+            if isinstance(row, ScoreRecord)
+            and (row.split, row.seed) == (VALIDATION, seed)
         ]
         last = max(score.stage for score in scores)
         mean = fmean(score.value for score in scores if score.stage == last)
@@ -118,8 +125,11 @@ def find_best_setting_value(
     return min(records, key=get_validation_error)
 
 
-def _mark_held_out_scores(record: Record, names: set[str]) -> Record:
+def _mark_scores_as_held_out(record: Record, names: set[str]) -> Record:
     """Mark scores on held-out environments as neither training nor test scores."""
-    if isinstance(record, Score | AdaptedScore) and record.environment in names:
+    if (
+        isinstance(record, ScoreRecord | AdaptedScoreRecord)
+        and record.environment in names
+    ):
         return replace(record, split=VALIDATION)
     return record

@@ -8,20 +8,20 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from cirm.runs.job_queue import JobQueue, TimeBudgetSpentError
-from cirm.runs.jobs import Job
+from cirm.runs.jobs import TrainingJob
 
-Report = Callable[[Job, float], None]
+Report = Callable[[TrainingJob, float], None]
 """Called with a job and the part of it that is done, from 0 to 1."""
 
 Reference = Any  # what a kind of workers knows a running job by
 
 LOST = "lost"
-"""What `Workers.collect` returns if the worker of a job was lost."""
+"""What `JobWorkers.collect` returns if the worker of a job was lost."""
 
 PAUSE = 0.25  # seconds between two looks at the progress of running jobs
 
 
-class Workers(Protocol):
+class JobWorkers(Protocol):
     """Processes, a cluster, or anything else that runs jobs."""
 
     attempts: int
@@ -34,7 +34,7 @@ class Workers(Protocol):
     def limit(self) -> int:
         """How many jobs may run at a time."""
 
-    def submit_job(self, job: Job) -> Reference:
+    def submit_job(self, job: TrainingJob) -> Reference:
         """Start a job, and return a reference to it."""
 
     def wait_for_jobs(
@@ -42,7 +42,7 @@ class Workers(Protocol):
     ) -> Iterable[Reference]:
         """Return the references of finished jobs; wait for one, but not for longer."""
 
-    def collect_result(self, reference: Reference, job: Job) -> str:
+    def collect_result(self, reference: Reference, job: TrainingJob) -> str:
         """Store the records of a finished job; return why it failed, "" or `LOST`."""
 
     def read_progress(self) -> Mapping[str, float]:
@@ -53,14 +53,14 @@ class Workers(Protocol):
 
 
 def run_queued_jobs(
-    queue: JobQueue, workers: Workers, report: Report
+    queue: JobQueue, workers: JobWorkers, report: Report
 ) -> dict[str, str]:
     """Run the jobs of a queue and return the reason of each failure by job key.
 
     A failed job does not stop the others. When the budget of the queue is overrun, the
     jobs that are still running are cancelled.
     """
-    driver = _Driver(queue, workers, report)
+    driver = _JobQueueDriver(queue, workers, report)
     try:
         while driver.start_jobs():
             driver.handle_finished_jobs()
@@ -73,25 +73,25 @@ def run_queued_jobs(
     return driver.failures
 
 
-class _RunningJob(NamedTuple):
+class _RunningJobWithKey(NamedTuple):
     """A job that was started, with its key, which takes a moment to compute."""
 
-    job: Job
+    job: TrainingJob
     key: str
     start: float
 
 
-class _Driver:
+class _JobQueueDriver:
     """The jobs that are running, and the failures so far.
 
     The time of each step depends on the jobs that run, not on those that wait.
     """
 
-    def __init__(self, queue: JobQueue, workers: Workers, report: Report) -> None:
+    def __init__(self, queue: JobQueue, workers: JobWorkers, report: Report) -> None:
         self.queue, self.workers, self.report = queue, workers, report
         self.failures: dict[str, str] = {}
-        self.running: dict[Reference, _RunningJob] = {}
-        self.jobs: dict[str, Job] = {}  # those that are running, by key
+        self.running: dict[Reference, _RunningJobWithKey] = {}
+        self.jobs: dict[str, TrainingJob] = {}  # those that are running, by key
         self.attempts: Counter[str] = Counter()
 
     def start_jobs(self) -> bool:
@@ -100,7 +100,7 @@ class _Driver:
             job = self.queue.take_next_job()
             if job is None:
                 break
-            one = _RunningJob(job, job.key, time.monotonic())
+            one = _RunningJobWithKey(job, job.key, time.monotonic())
             self.jobs[one.key] = job
             self.running[self.workers.submit_job(job)] = one
         return bool(self.running)
@@ -118,13 +118,13 @@ class _Driver:
                 one, self.workers.collect_result(reference, one.job)
             )
 
-    def _handle_job_result(self, one: _RunningJob, reason: str) -> None:
+    def _handle_job_result(self, one: _RunningJobWithKey, reason: str) -> None:
         self.attempts[one.key] += 1
         if reason == LOST and self.attempts[one.key] < self.workers.attempts:
-            self.queue.put_job_back(one.job)
+            self.queue.return_job_of_lost_worker(one.job)
         elif reason:
             lost = self.workers.lost_message
             self.failures[one.key] = lost if reason == LOST else reason
         else:
-            self.queue.record_duration(one.key, time.monotonic() - one.start)
+            self.queue.correct_expected_durations(one.key, time.monotonic() - one.start)
             self.report(one.job, 1.0)

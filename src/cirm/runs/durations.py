@@ -1,8 +1,8 @@
 """How long jobs take: from recorded durations, or from the first steps of a job.
 
 `durations.json` has the seconds of the jobs of the paper's tables, and how long the
-same machine took for `time_reference_steps`. On another machine, or on one that other
-programs use as well, these steps say how much longer jobs take there.
+same machine took for `time_reference_training_steps`. On another machine, or on one
+that other programs use as well, these steps say how much longer jobs take there.
 """
 
 from __future__ import annotations
@@ -21,11 +21,18 @@ from typing import Any, NamedTuple
 
 from cirm.data.image_sets import IMAGE_SETS
 from cirm.records import write_records
-from cirm.runs.jobs import Job, execute_job
+from cirm.runs.jobs import TrainingJob, run_job_and_return_records
 from cirm.runs.local import FAILURES, get_records_path
-from cirm.runs.tracker import JobTime, estimate_job_work
+from cirm.runs.tracker import JobTime, estimate_job_work_units
 
 DURATIONS_NAME = "durations.json"
+RECORDED_KINDS = {
+    "TrainingJob": "Job",
+    "ChooseSettingValueJob": "ChooseSettingJob",
+    "FitModelJob": "FitJob",
+    "SearchTrialJob": "CandidateJob",
+}
+"""What `durations.json` calls kinds of jobs that have another name by now."""
 REFERENCE_SECONDS = 0.3  # of processor time, which suffices for a tenth
 MAX_REFERENCE_WAIT = 2.0  # seconds of the clock, on a busy machine
 CALIBRATION_SECONDS = 10.0  # for all learners without a recorded duration
@@ -46,7 +53,7 @@ class MachineSpeed(NamedTuple):
     share: float
 
 
-class JobEstimates(NamedTuple):
+class JobSecondsEstimates(NamedTuple):
     """The expected processor seconds of jobs.
 
     Attributes:
@@ -62,25 +69,25 @@ class JobEstimates(NamedTuple):
 
 @cache
 def load_recorded_durations() -> Any:  # noqa: ANN401  parsed JSON
-    """Return the recorded durations: `step`, and `jobs` by their `hash_work_of_job`."""
+    """Return the recorded durations: `step`, and `jobs` by the hash of settings."""
     text = files(__package__).joinpath(DURATIONS_NAME).read_text("utf-8")
     return json.loads(text)
 
 
-def hash_work_of_job(job: Job) -> str:
+def hash_duration_settings(job: TrainingJob) -> str:
     """Return a short name for what decides the time of a job, except its size.
 
     Example:
-        >>> one = Job("colored", "erm", "joint", (0,), {"source": "mnist"})
-        >>> other = Job("colored", "erm", "joint", (1, 2), {"source": "kmnist"})
-        >>> hash_work_of_job(one) == hash_work_of_job(other)
+        >>> one = TrainingJob("colored", "erm", "joint", (0,), {"source": "mnist"})
+        >>> other = TrainingJob("colored", "erm", "joint", (1, 2), {"source": "kmnist"})
+        >>> hash_duration_settings(one) == hash_duration_settings(other)
         True
     """
     from cirm.learners import get_preset_settings
 
     source = job.data.get("source", "")
     work = [
-        type(job).__name__,
+        RECORDED_KINDS.get(type(job).__name__, type(job).__name__),
         job.dataset,
         "28x28" if source in IMAGE_SETS else source,
         job.data.get("side", 0),
@@ -97,11 +104,11 @@ def hash_work_of_job(job: Job) -> str:
 
 def measure_machine_speed() -> MachineSpeed:
     """Measure how fast this machine is now, in about a third of a second."""
-    step, share = time_reference_steps()
+    step, share = time_reference_training_steps()
     return MachineSpeed(step / load_recorded_durations()["step"], share)
 
 
-def time_reference_steps() -> tuple[float, float]:
+def time_reference_training_steps() -> tuple[float, float]:
     """Return the processor seconds of a training step, and our share of a core.
 
     The step has the matrix products and the passes over parameters of ERM on table 1.
@@ -128,29 +135,29 @@ def time_reference_steps() -> tuple[float, float]:
     return used / count, min(used / clock, 1.0)
 
 
-def estimate_seconds_from_recorded_jobs(job: Job) -> float | None:
+def estimate_seconds_from_recorded_jobs(job: TrainingJob) -> float | None:
     """Return the recorded seconds of such a job, or None if none was recorded.
 
     A job of another size takes as long per example as the recorded one whose size is
     nearest.
     """
     known: Sequence[Sequence[float]] = load_recorded_durations()["jobs"].get(
-        hash_work_of_job(job), ()
+        hash_duration_settings(job), ()
     )
     if not known:
         return None
-    work = estimate_job_work(job)
+    work = estimate_job_work_units(job)
     size, seconds = min(known, key=lambda pair: abs(math.log(pair[0] / work)))
     return seconds / size * work
 
 
 def estimate_job_seconds(
-    jobs: Sequence[Job],
+    jobs: Sequence[TrainingJob],
     times: Sequence[JobTime],
     speed: MachineSpeed,
     folder: Path,
     calibration: float = CALIBRATION_SECONDS,
-) -> JobEstimates:
+) -> JobSecondsEstimates:
     """Estimate the processor seconds of jobs on this machine.
 
     A job takes as long as a recorded one of the same learner, settings and size, else
@@ -160,25 +167,25 @@ def estimate_job_seconds(
     if it finishes.
     """
     rates = _average_seconds_per_work_unit(times)
-    unknown: dict[tuple[str, str], list[Job]] = {}
+    unknown: dict[tuple[str, str], list[TrainingJob]] = {}
     seconds: dict[str, float] = {}
     for job in jobs:
         recorded = estimate_seconds_from_recorded_jobs(job)
         if recorded is not None:
             seconds[job.key] = recorded * speed.slowness
         elif job.name in rates:
-            seconds[job.key] = rates[job.name] * estimate_job_work(job)
+            seconds[job.key] = rates[job.name] * estimate_job_work_units(job)
         else:
-            unknown.setdefault((job.name, hash_work_of_job(job)), []).append(job)
+            unknown.setdefault((job.name, hash_duration_settings(job)), []).append(job)
     recorded_count = len(seconds)
     limit = min(calibration / max(len(unknown), 1), MAX_CALIBRATION)
     for alike in unknown.values():
-        smallest = min(alike, key=estimate_job_work)
-        measured = time_first_steps(smallest, limit, folder)
+        smallest = min(alike, key=estimate_job_work_units)
+        measured = time_first_training_steps_of_job(smallest, limit, folder)
         if measured is not None:
-            rate = measured / estimate_job_work(smallest)
-            seconds |= {job.key: rate * estimate_job_work(job) for job in alike}
-    return JobEstimates(seconds, recorded_count, len(seconds) - recorded_count)
+            rate = measured / estimate_job_work_units(smallest)
+            seconds |= {job.key: rate * estimate_job_work_units(job) for job in alike}
+    return JobSecondsEstimates(seconds, recorded_count, len(seconds) - recorded_count)
 
 
 def _average_seconds_per_work_unit(times: Sequence[JobTime]) -> Mapping[str, float]:
@@ -194,15 +201,17 @@ class _EnoughStepsTimedError(Exception):
     """Enough steps have been timed."""
 
 
-def time_first_steps(job: Job, limit: float, folder: Path) -> float | None:
+def time_first_training_steps_of_job(
+    job: TrainingJob, limit: float, folder: Path
+) -> float | None:
     """Run a job for a few moments, and return the processor seconds of all of it.
 
     Example:
         >>> from tempfile import TemporaryDirectory
         >>> data = {"source": "digits", "examples": 50, "sweep": ()}
-        >>> job = Job("colored", "erm", "joint", (0,), data, {"epochs": 2})
+        >>> job = TrainingJob("colored", "erm", "joint", (0,), data, {"epochs": 2})
         >>> with TemporaryDirectory() as folder:
-        ...     seconds = time_first_steps(job, 60.0, Path(folder))
+        ...     seconds = time_first_training_steps_of_job(job, 60.0, Path(folder))
         ...     get_records_path(job, Path(folder)).exists()
         True
     """
@@ -218,7 +227,7 @@ def time_first_steps(job: Job, limit: float, folder: Path) -> float | None:
             raise _EnoughStepsTimedError
 
     try:
-        records = execute_job(job, stop_after_enough_steps, folder)
+        records = run_job_and_return_records(job, stop_after_enough_steps, folder)
     except _EnoughStepsTimedError:
         (begin, first), (end, last) = reports[0], reports[-1]
         if last <= first:  # the learner trains in several phases, and reports of each
@@ -231,7 +240,7 @@ def time_first_steps(job: Job, limit: float, folder: Path) -> float | None:
 
 
 @dataclass(frozen=True)
-class CostEstimate:
+class JobCostEstimate:
     """The expected cost of jobs.
 
     Attributes:
@@ -242,7 +251,7 @@ class CostEstimate:
         jobs: Number of jobs.
     """
 
-    estimates: JobEstimates
+    estimates: JobSecondsEstimates
     speed: MachineSpeed
     workers: int
     is_local: bool
@@ -278,15 +287,15 @@ class CostEstimate:
         return {key: s / self.share for key, s in self.estimates.seconds.items()}
 
 
-def estimate_cost(
-    jobs: Sequence[Job],
+def estimate_cost_of_jobs(
+    jobs: Sequence[TrainingJob],
     times: Sequence[JobTime],
     workers: int,
     is_local: bool,
     folder: Path,
     calibration: float = CALIBRATION_SECONDS,
-) -> CostEstimate:
+) -> JobCostEstimate:
     """Estimate what jobs cost on this machine, in a few seconds."""
     speed = measure_machine_speed()
     estimates = estimate_job_seconds(jobs, times, speed, folder, calibration)
-    return CostEstimate(estimates, speed, workers, is_local, len(jobs))
+    return JobCostEstimate(estimates, speed, workers, is_local, len(jobs))

@@ -11,14 +11,14 @@ from pathlib import Path
 from cirm.runs import local
 from cirm.runs.driver import Report
 from cirm.runs.job_queue import JobQueue
-from cirm.runs.jobs import Job
+from cirm.runs.jobs import TrainingJob
 from cirm.runs.local import ignore_job_progress
 
 ENGINES = ("local", "ray")
 
 
 @dataclass(frozen=True)
-class Engine:
+class JobEngine:
     """Runs jobs, several at a time.
 
     Attributes:
@@ -28,7 +28,7 @@ class Engine:
             this machine, or starts one.
 
     Example:
-        >>> Engine("local", workers=2).job_limit
+        >>> JobEngine("local", workers=2).job_limit
         2
     """
 
@@ -61,7 +61,7 @@ class Engine:
 
     def __call__(
         self,
-        jobs: Sequence[Job],
+        jobs: Sequence[TrainingJob],
         folder: Path,
         report: Report = ignore_job_progress,
         queue: JobQueue | None = None,

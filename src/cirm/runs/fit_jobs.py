@@ -16,15 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from cirm.data.open_sources import SUFFIXES
-from cirm.records import Record, Run, read_records, write_bytes_atomically
-from cirm.runs.jobs import Job, execute_job, hash_file
+from cirm.records import Record, RunRecord, read_records, write_bytes_atomically
+from cirm.runs.jobs import (
+    TrainingJob,
+    compute_sha256_of_file,
+    run_job_and_return_records,
+)
 from cirm.runs.local import get_records_path
 
 METRICS = ("accuracy", "rmse")  # the first one that a model has is its score
 
 
 @dataclass(frozen=True)
-class FitJob(Job):
+class FitModelJob(TrainingJob):
     """A job that fits a model to files and writes it.
 
     `data` has the paths of the files, separated by newlines, and that of the model;
@@ -93,12 +97,14 @@ def list_setting_combinations(texts: Sequence[str]) -> list[list[str]]:
     return [list(combination) for combination in product(*choices)]
 
 
-def plan_fit_job(files: Sequence[Path], name: str, folder: Path, job: FitJob) -> FitJob:
+def plan_fit_job(
+    files: Sequence[Path], name: str, folder: Path, job: FitModelJob
+) -> FitModelJob:
     """Return the job that fits a model of this name to files."""
     model = folder.resolve() / f"{name}.cirm"
     paths = [file.resolve() for file in files]
     parts = [
-        (part.relative_to(path.parent).as_posix(), hash_file(part))
+        (part.relative_to(path.parent).as_posix(), compute_sha256_of_file(part))
         for path in paths
         for part in ([path] if path.is_file() else sorted(path.rglob("*")))
     ]
@@ -111,9 +117,9 @@ def plan_fit_job(files: Sequence[Path], name: str, folder: Path, job: FitJob) ->
     )
 
 
-@execute_job.register(FitJob)
+@run_job_and_return_records.register(FitModelJob)
 def fit_and_write_model(
-    job: FitJob, progress: Callable[[float], None], folder: Path | None = None
+    job: FitModelJob, progress: Callable[[float], None], folder: Path | None = None
 ) -> list[Record]:
     """Fit a model, write it, and return a record that summarises it."""
     import torch
@@ -124,7 +130,7 @@ def fit_and_write_model(
     torch.set_num_threads(1)
     start = time.perf_counter()
 
-    def report(step: str, done: float) -> None:
+    def report_fit_progress(step: str, done: float) -> None:
         if step.startswith("training") and done <= 1:
             progress(done)
 
@@ -136,17 +142,17 @@ def fit_and_write_model(
         order=job.order,
         seed=job.seeds[0],
         **job.options,
-        progress=report,
+        progress=report_fit_progress,
     )
     secret = Path(job.key_file).read_bytes().rstrip(b"\r\n") if job.key_file else b""
     content = encode_model_file(model, secret)
     write_bytes_atomically(job.model_path, content)
     seconds = time.perf_counter() - start
-    summary = summarise_model(job, model.history)
-    return [Run(job.name, job.order, job.seeds, {}, summary, "", {}, seconds)]
+    summary = summarise_fitted_model(job, model.history)
+    return [RunRecord(job.name, job.order, job.seeds, {}, summary, "", {}, seconds)]
 
 
-def summarise_model(job: FitJob, history: Sequence[Any]) -> dict[str, Any]:
+def summarise_fitted_model(job: FitModelJob, history: Sequence[Any]) -> dict[str, Any]:
     """Return rows, environments and held-out score of a model that was written."""
     from cirm.model.container import read_model_checksum
 
@@ -163,9 +169,9 @@ def summarise_model(job: FitJob, history: Sequence[Any]) -> dict[str, Any]:
     }
 
 
-def read_fit_summaries(
-    jobs: Sequence[FitJob], folder: Path
-) -> Iterator[tuple[FitJob, dict[str, Any]]]:
+def read_summaries_of_fitted_models(
+    jobs: Sequence[FitModelJob], folder: Path
+) -> Iterator[tuple[FitModelJob, dict[str, Any]]]:
     """Yield each job whose model file is unchanged, with its summary and seconds."""
     from cirm.model.container import read_model_checksum
 
@@ -173,21 +179,21 @@ def read_fit_summaries(
         path = get_records_path(job, folder)
         rows = read_records(path) if path.exists() else []
         for run in rows:
-            if isinstance(run, Run):
+            if isinstance(run, RunRecord):
                 found = read_model_checksum(job.model_path)
                 if found and found == run.dataset["checksum"]:
                     yield job, {**run.dataset, "seconds": run.seconds}
 
 
-def prepare_fit_jobs(
-    jobs: Sequence[FitJob], folder: Path, overwrite: bool
-) -> tuple[list[FitJob], Mapping[str, str]]:
+def select_fit_jobs_to_run(
+    jobs: Sequence[FitModelJob], folder: Path, overwrite: bool
+) -> tuple[list[FitModelJob], Mapping[str, str]]:
     """Return the jobs to run, and why others must not be run, by key.
 
     A model that is missing or has changed since is fitted again; a file that another
     command has written is replaced only with `overwrite`.
     """
-    finished = {job.key for job, _ in read_fit_summaries(jobs, folder)}
+    finished = {job.key for job, _ in read_summaries_of_fitted_models(jobs, folder)}
     waiting, refused = [], {}
     for job in jobs:
         if job.key in finished:

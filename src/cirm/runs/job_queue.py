@@ -14,13 +14,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from cirm.runs.jobs import Job
+from cirm.runs.jobs import TrainingJob
 
 UNITS = {"s": 1, "m": 60, "h": 3600}
 GRACE = 0.1  # of the budget: how long running jobs may overrun it before they stop
 MIN_GRACE = 5.0  # seconds
 
-Order = Callable[[list[Job]], Iterable[Job]]
+Order = Callable[[list[TrainingJob]], Iterable[TrainingJob]]
 """Puts the jobs of a round in order."""
 
 
@@ -46,7 +46,7 @@ def parse_time_budget(text: str) -> float:
 
 
 @dataclass
-class TimeBudget:
+class WallClockBudget:
     """A limit of wall-clock time.
 
     Attributes:
@@ -88,7 +88,7 @@ class JobQueue:
             take no time.
 
     Example:
-        >>> jobs = [Job("scm", key, "joint", (s,)) for key in ("erm", "icp")
+        >>> jobs = [TrainingJob("scm", key, "joint", (s,)) for key in ("erm", "icp")
         ...         for s in (0, 1)]
         >>> queue = JobQueue(jobs)
         >>> [(job.learner, job.seeds) for job in iter(queue.take_next_job, None)]
@@ -97,23 +97,23 @@ class JobQueue:
 
     def __init__(
         self,
-        jobs: Iterable[Job],
+        jobs: Iterable[TrainingJob],
         order: Order = list,
-        budget: TimeBudget | None = None,
+        budget: WallClockBudget | None = None,
         seconds: Mapping[str, float] | None = None,
     ) -> None:
         self.budget = budget
         self._seconds = seconds or {}
         self._order = order
-        rounds: dict[int, list[Job]] = {}
+        rounds: dict[int, list[TrainingJob]] = {}
         for job in jobs:
             rounds.setdefault(job.seeds[0], []).append(job)
         self._rounds = deque(rounds[first] for first in sorted(rounds))
-        self._round: deque[Job] = deque()
+        self._round: deque[TrainingJob] = deque()
         self._expected = self._spent = 0.0
-        self.unstarted: list[Job] = []
+        self.unstarted: list[TrainingJob] = []
 
-    def take_next_job(self) -> Job | None:
+    def take_next_job(self) -> TrainingJob | None:
         """Remove and return the next job; None if none is left that fits."""
         while self._round or self._rounds:
             if not self._round:
@@ -124,11 +124,11 @@ class JobQueue:
             self.unstarted.append(job)
         return None
 
-    def put_job_back(self, job: Job) -> None:
+    def return_job_of_lost_worker(self, job: TrainingJob) -> None:
         """Return a job whose worker was lost; it is the next to start."""
         self._round.appendleft(job)
 
-    def record_duration(self, key: str, seconds: float) -> None:
+    def correct_expected_durations(self, key: str, seconds: float) -> None:
         """Correct the expected seconds of the other jobs by those of a finished one."""
         if key in self._seconds:
             self._expected += self._seconds[key]
@@ -139,7 +139,7 @@ class JobQueue:
         if self.budget and self.budget.is_overrun:
             raise TimeBudgetSpentError
 
-    def _fits_into_time_budget(self, job: Job) -> bool:
+    def _fits_into_time_budget(self, job: TrainingJob) -> bool:
         if self.budget is None:
             return True
         ratio = self._spent / self._expected if self._expected else 1.0

@@ -32,7 +32,7 @@ ADDED_LATER = {"diagnose": True, "rules": (), "adapt": ()}
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """Everything that decides a job's numbers; its key is a hash of it.
 
     Attributes:
@@ -114,7 +114,7 @@ def hash_dataset_files(dataset: Dataset, data: Mapping[str, Any]) -> str:
     content: dict[str, list[tuple[str, str]]] = {}
     for file in dataset.list_files():
         setting, name = _find_setting_of_file(file, data)
-        content.setdefault(setting, []).append((name, hash_file(file)))
+        content.setdefault(setting, []).append((name, compute_sha256_of_file(file)))
     for setting, facts in content.items():
         if len({Path(name).with_suffix("") for name, _ in facts}) < len(facts):
             # Environments of files with the same name are named by their whole paths.
@@ -136,29 +136,29 @@ def _find_setting_of_file(file: Path, data: Mapping[str, Any]) -> tuple[str, str
     return "", str(file)
 
 
-def hash_file(path: Path) -> str:
+def compute_sha256_of_file(path: Path) -> str:
     """Return the SHA-256 hash of a file, or "" if there is none."""
     if not path.is_file():
         return ""
     status = path.stat()
-    return _hash_file(str(path), status.st_mtime_ns, status.st_size)
+    return _compute_cached_sha256_of_file(str(path), status.st_mtime_ns, status.st_size)
 
 
 @lru_cache(maxsize=100_000)
-def _hash_file(path: str, time: int, size: int) -> str:
+def _compute_cached_sha256_of_file(path: str, time: int, size: int) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def describe_data_of_job(job: Job) -> dict[str, Any]:
+def describe_data_of_job(job: TrainingJob) -> dict[str, Any]:
     """Return a job's data and inference as they are recorded."""
     data = {"name": job.dataset, **job.data}
     return {**data, "infer": {"by": job.infer, **job.inference}} if job.infer else data
 
 
 @singledispatch  # other kinds of job register their own
-def execute_job(
-    job: Job, progress: Callable[[float], None], folder: Path | None = None
+def run_job_and_return_records(
+    job: TrainingJob, progress: Callable[[float], None], folder: Path | None = None
 ) -> list[Record]:
     """Run a job in this process, on one thread, and return its records.
 
@@ -169,7 +169,7 @@ def execute_job(
     )
 
 
-def draw_environments_of_job(job: Job) -> Problem:
+def draw_environments_of_job(job: TrainingJob) -> Problem:
     """Draw the environments for a job's seeds, and use one thread from now on."""
     import torch
 
@@ -180,7 +180,7 @@ def draw_environments_of_job(job: Job) -> Problem:
 
 
 def run_learner_of_job(
-    job: Job,
+    job: TrainingJob,
     problem: Problem,
     progress: Callable[[float], None],
     folder: Path | None = None,
@@ -205,7 +205,7 @@ def run_learner_of_job(
 
 
 def create_inference_of_job(
-    job: Job, folder: Path | None, part: str = ""
+    job: TrainingJob, folder: Path | None, part: str = ""
 ) -> Transform | None:
     """Return the environment inference of a job, or None.
 

@@ -13,11 +13,11 @@ from multiprocessing.managers import SyncManager
 from pathlib import Path
 from typing import Any, Self
 
-from cirm.records import Record, Run, parse_record, read_records, write_records
+from cirm.records import Record, RunRecord, parse_record, read_records, write_records
 from cirm.runs.driver import LOST, Report, run_queued_jobs
 from cirm.runs.job_queue import JobQueue, TimeBudgetSpentError
-from cirm.runs.jobs import Job, execute_job
-from cirm.runs.tracker import JobTime, estimate_job_work
+from cirm.runs.jobs import TrainingJob, run_job_and_return_records
+from cirm.runs.tracker import JobTime, estimate_job_work_units
 
 MAX_ATTEMPTS = 2  # of a job whose worker was killed, perhaps for its neighbour's memory
 KILLED_MESSAGE = (
@@ -28,45 +28,49 @@ KILLED_MESSAGE = (
 FAILURES = (ValueError, ArithmeticError, OSError, MemoryError, RuntimeError)
 
 
-def ignore_job_progress(job: Job, done: float) -> None:
+def ignore_job_progress(job: TrainingJob, done: float) -> None:
     """Report nothing."""
 
 
-def get_records_path(job: Job | str, folder: Path) -> Path:
+def get_records_path(job: TrainingJob | str, folder: Path) -> Path:
     """Return the path of the records of a job, which is given by itself or its key."""
     key = job if isinstance(job, str) else job.key
     return folder / "jobs" / f"{key}.jsonl"
 
 
-def list_unfinished_jobs(jobs: Iterable[Job], folder: Path) -> list[Job]:
+def list_unfinished_jobs(
+    jobs: Iterable[TrainingJob], folder: Path
+) -> list[TrainingJob]:
     """List the jobs without records in the folder."""
     return [job for job in jobs if not get_records_path(job, folder).exists()]
 
 
-def collect_records_of_jobs(jobs: Iterable[Job], folder: Path) -> list[Record]:
+def read_records_of_finished_jobs(
+    jobs: Iterable[TrainingJob], folder: Path
+) -> list[Record]:
     """Return the records of all finished jobs, in the order of the jobs."""
     paths = [get_records_path(job, folder) for job in jobs]
     return [record for path in paths if path.exists() for record in read_records(path)]
 
 
-def read_job_duration(job: Job, folder: Path) -> float:
+def read_job_duration(job: TrainingJob, folder: Path) -> float:
     """Return how many seconds a finished job took, from the last of its records."""
     text = get_records_path(job, folder).read_text("utf-8").rstrip("\n")
     last = parse_record(text.rpartition("\n")[2])
-    return last.seconds if isinstance(last, Run) else 0.0
+    return last.seconds if isinstance(last, RunRecord) else 0.0
 
 
-def list_job_times(jobs: Iterable[Job], folder: Path) -> list[JobTime]:
+def list_job_times(jobs: Iterable[TrainingJob], folder: Path) -> list[JobTime]:
     """List the times of those jobs that have finished."""
     return [
-        (job.name, estimate_job_work(job), read_job_duration(job, folder))
+        (job.name, estimate_job_work_units(job), read_job_duration(job, folder))
         for job in jobs
         if get_records_path(job, folder).exists()
     ]
 
 
 def run_jobs_locally(
-    jobs: Sequence[Job],
+    jobs: Sequence[TrainingJob],
     folder: Path,
     workers: int,
     report: Report = ignore_job_progress,
@@ -88,15 +92,15 @@ def _run_jobs_in_turn(queue: JobQueue, folder: Path, report: Report) -> dict[str
     failures = {}
     while job := queue.take_next_job():
 
-        def progress(done: float, job: Job = job) -> None:
+        def report_job_progress(done: float, job: TrainingJob = job) -> None:
             queue.check_time_budget()
             report(job, done)
 
         start = time.monotonic()
         try:
-            records = execute_job(job, progress, folder)
+            records = run_job_and_return_records(job, report_job_progress, folder)
             write_records(get_records_path(job, folder), records)
-            queue.record_duration(job.key, time.monotonic() - start)
+            queue.correct_expected_durations(job.key, time.monotonic() - start)
             report(job, 1.0)
         except TimeBudgetSpentError:
             queue.unstarted.append(job)
@@ -139,7 +143,7 @@ class ProcessWorkers:
             initargs=(self._progress,),
         )
 
-    def submit_job(self, job: Job) -> Future[None]:
+    def submit_job(self, job: TrainingJob) -> Future[None]:
         """Start a job, in new processes if one of the old ones was killed."""
         try:
             return self._pool.submit(_run_job_in_worker, job, self.folder)
@@ -154,7 +158,7 @@ class ProcessWorkers:
         """Return the finished jobs; wait for one, but not for longer."""
         return wait(running, seconds, FIRST_COMPLETED).done
 
-    def collect_result(self, reference: Future[None], job: Job) -> str:
+    def collect_result(self, reference: Future[None], job: TrainingJob) -> str:
         """Return why a job has failed, "" if it has not; its worker has stored it."""
         try:
             reference.result()
@@ -190,15 +194,17 @@ _progress: Any = None  # the queue of this worker process
 def _exit_when_parent_ends() -> None:
     """Exit this process when its parent ends, even if that is killed."""
 
-    def wait() -> None:
+    def wait_for_end_of_parent() -> None:
         parent = multiprocessing.parent_process()
         if parent is not None:
             parent.join()
         os._exit(1)
 
-    threading.Thread(target=wait, daemon=True).start()
+    threading.Thread(target=wait_for_end_of_parent, daemon=True).start()
 
 
-def _run_job_in_worker(job: Job, folder: Path) -> None:
-    records = execute_job(job, lambda done: _progress.put((job.key, done)), folder)
+def _run_job_in_worker(job: TrainingJob, folder: Path) -> None:
+    records = run_job_and_return_records(
+        job, lambda done: _progress.put((job.key, done)), folder
+    )
     write_records(get_records_path(job, folder), records)

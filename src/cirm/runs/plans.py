@@ -16,8 +16,8 @@ from cirm.learners import (
     get_preset_settings,
     parse_learner_settings,
 )
-from cirm.runs.jobs import PAPER_SELECTION, Job, hash_dataset_files
-from cirm.settings import parse_assignments, parse_settings_by_type
+from cirm.runs.jobs import PAPER_SELECTION, TrainingJob, hash_dataset_files
+from cirm.settings import parse_name_value_assignments, parse_settings_by_type
 
 if TYPE_CHECKING:
     from cirm.evaluation.adaptation import RowCount
@@ -29,7 +29,7 @@ BORROWED = {"replay": "GEM", "vrex": "IRMv1"}
 SMALL = 256  # inputs; below this, seeds learn side by side in one job
 
 
-class PreparedDataset(NamedTuple):
+class DrawnDataset(NamedTuple):
     """A data set that was drawn once.
 
     Attributes:
@@ -47,11 +47,11 @@ class PreparedDataset(NamedTuple):
     files: str = ""
 
 
-def prepare_dataset(
+def create_and_draw_dataset(
     dataset: str,
     texts: Mapping[str, str],
     progress: Callable[[str, float], None] | None = None,
-) -> PreparedDataset:
+) -> DrawnDataset:
     """Create a data set from settings in text, and draw it once to check them.
 
     `progress` is called while features are computed, if an encoder makes them.
@@ -63,7 +63,7 @@ def prepare_dataset(
         instance.compute_features(progress)
     problem, description = instance.draw_problem((0,)), instance.describe()
     files = hash_dataset_files(instance, data)
-    return PreparedDataset(dataset, data, problem, description, files)
+    return DrawnDataset(dataset, data, problem, description, files)
 
 
 def resolve_learner_settings(
@@ -88,8 +88,8 @@ def resolve_learner_settings(
     return key, {**settings, **get_preset_settings(key, preset)} if settings else {}
 
 
-def plan_jobs(
-    on: PreparedDataset,
+def plan_jobs_of_learner(
+    on: DrawnDataset,
     learner: LearnerLike,
     order: str,
     seeds: Sequence[int],
@@ -99,7 +99,7 @@ def plan_jobs(
     infer: str = "",
     label: str = "",
     adapt: tuple[RowCount, ...] = (),
-) -> list[Job]:
+) -> list[TrainingJob]:
     """Plan the jobs of a learner, and raise now for what would fail when they run.
 
     How many seeds share a job depends only on the data, so that the numbers do not
@@ -107,13 +107,15 @@ def plan_jobs(
 
     Example:
         >>> from cirm.learners.vrex import VREx
-        >>> on = prepare_dataset("colored", {"examples": "50"})
-        >>> jobs = plan_jobs(on, VREx(penalty=10.0), "joint", (0, 1))
+        >>> on = create_and_draw_dataset("colored", {"examples": "50"})
+        >>> jobs = plan_jobs_of_learner(on, VREx(penalty=10.0), "joint", (0, 1))
         >>> [(job.learner, job.seeds, job.settings["penalty"]) for job in jobs]
         [('vrex', (0, 1), 10.0)]
     """
     key, settings = resolve_learner_settings(learner, preset)
-    settings |= parse_learner_settings(key, parse_assignments(list(texts), "--set"))
+    settings |= parse_learner_settings(
+        key, parse_name_value_assignments(list(texts), "--set")
+    )
     if infer:
         get_inference_class(infer)
     first = on.problem.train[0]
@@ -122,7 +124,7 @@ def plan_jobs(
     small = math.prod(first.features) < SMALL
     block = len(seeds) if small and not infer else 1
     return [
-        Job(
+        TrainingJob(
             dataset=on.dataset,
             learner=key,
             order=order,
@@ -140,21 +142,23 @@ def plan_jobs(
     ]
 
 
-def plan_ceiling_jobs(
+def plan_grey_image_jobs(
     dataset: str,
     texts: Mapping[str, str],
     order: str,
     seeds: Sequence[int],
     preset: str,
-) -> list[Job]:
+) -> list[TrainingJob]:
     """Plan ERM on the same images without their colour: what an oracle could reach."""
     if dataset != "colored":
         raise ValueError(
             "--ceiling is only available for the data set colored, not for "
             f"{dataset!r}. Leave out the option."
         )
-    gray = prepare_dataset(dataset, {**texts, "scheme": "gray"})
-    return plan_jobs(gray, "erm", order, seeds, preset=preset, label="erm on gray")
+    gray = create_and_draw_dataset(dataset, {**texts, "scheme": "gray"})
+    return plan_jobs_of_learner(
+        gray, "erm", order, seeds, preset=preset, label="erm on gray"
+    )
 
 
 def describe_setting_selection(

@@ -20,7 +20,7 @@ from cirm import __version__
 from cirm.records import format_record, write_text_atomically
 from cirm.runs.driver import LOST, Report, run_queued_jobs
 from cirm.runs.job_queue import JobQueue
-from cirm.runs.jobs import Job, execute_job
+from cirm.runs.jobs import TrainingJob, run_job_and_return_records
 from cirm.runs.local import (
     FAILURES,
     get_records_path,
@@ -35,7 +35,7 @@ TIMEOUT = 5.0  # seconds in which a cluster must answer
 
 
 def run_jobs_on_ray(
-    jobs: Sequence[Job],
+    jobs: Sequence[TrainingJob],
     folder: Path,
     workers: int,
     report: Report = ignore_job_progress,
@@ -53,7 +53,7 @@ def run_jobs_on_ray(
     queue = queue or JobQueue(waiting)
     # With a budget no job may wait on the cluster, where its time would run.
     depth = 1 if queue.budget else JOBS_PER_CORE
-    with connect_to_ray(address), RayWorkers(folder, workers, depth) as cores:
+    with connect_to_ray(address), RayJobWorkers(folder, workers, depth) as cores:
         return run_queued_jobs(queue, cores, report)
 
 
@@ -96,7 +96,7 @@ def check_ray_address(address: str) -> None:
         ) from None
 
 
-class RayWorkers:
+class RayJobWorkers:
     """The cores of a Ray cluster; Ray itself tries a job again whose worker is lost."""
 
     attempts = 1
@@ -110,10 +110,10 @@ class RayWorkers:
 
         self.folder, self._most, self._depth = folder, most, depth
         self._board: Any = ray.remote(num_cpus=0, max_restarts=-1)(
-            ProgressBoard
+            RayProgressActor
         ).remote()
         self._task = ray.remote(num_cpus=1, max_retries=MAX_ATTEMPTS - 1)(
-            run_job_on_worker
+            run_job_on_ray_worker
         )
         self._cores = 0
         self._counted = self._read = -PAUSE  # when cores and progress were asked for
@@ -138,7 +138,7 @@ class RayWorkers:
             self._cores = int(ray.cluster_resources().get("CPU", 1))
         return max(self._depth * self._cores, 1)
 
-    def submit_job(self, job: Job) -> Any:  # noqa: ANN401  a reference of ray
+    def submit_job(self, job: TrainingJob) -> Any:  # noqa: ANN401  a reference of ray
         """Send a job to the cluster."""
         return self._task.remote(job, __version__, self._board)
 
@@ -152,7 +152,7 @@ class RayWorkers:
             ready, _ = ray.wait(references, num_returns=len(references), timeout=0)
         return ready
 
-    def collect_result(self, reference: Any, job: Job) -> str:  # noqa: ANN401
+    def collect_result(self, reference: Any, job: TrainingJob) -> str:  # noqa: ANN401
         """Write the records of a job, or return why it has failed."""
         import ray
 
@@ -187,7 +187,7 @@ class RayWorkers:
             ray.cancel(reference, force=True)
 
 
-class ProgressBoard:
+class RayProgressActor:
     """An actor that holds the progress of running jobs for the driver."""
 
     def __init__(self) -> None:
@@ -203,7 +203,11 @@ class ProgressBoard:
         return parts
 
 
-def run_job_on_worker(job: Job, version: str, board: Any) -> tuple[str, str]:  # noqa: ANN401
+def run_job_on_ray_worker(
+    job: TrainingJob,
+    version: str,
+    board: Any,  # noqa: ANN401
+) -> tuple[str, str]:
     """Run a job on a worker; return its records as text, or "" and the reason."""
     if version != __version__:
         return "", (
@@ -212,14 +216,14 @@ def run_job_on_worker(job: Job, version: str, board: Any) -> tuple[str, str]:  #
         )
     last = 0.0
 
-    def progress(done: float) -> None:
+    def report_job_progress(done: float) -> None:
         nonlocal last
         if time.monotonic() - last >= PAUSE:
             last = time.monotonic()
             board.store_progress.remote(job.key, done)
 
     try:
-        records = execute_job(job, progress)
+        records = run_job_and_return_records(job, report_job_progress)
     except FAILURES as error:
         return "", str(error) or type(error).__name__
     return "".join(format_record(record) + "\n" for record in records), ""

@@ -18,17 +18,17 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-from cirm.records import Record, Run, Score, read_records
+from cirm.records import Record, RunRecord, ScoreRecord, read_records
 from cirm.runs.jobs import (
-    Job,
+    TrainingJob,
     create_inference_of_job,
     describe_data_of_job,
     draw_environments_of_job,
-    execute_job,
+    run_job_and_return_records,
 )
 from cirm.runs.local import get_records_path
-from cirm.runs.plans import PreparedDataset, plan_jobs, resolve_learner_settings
-from cirm.runs.search_space import Space, draw_trial_settings, format_search_space
+from cirm.runs.plans import DrawnDataset, plan_jobs_of_learner, resolve_learner_settings
+from cirm.runs.search_space import Space, draw_settings_of_trial, format_search_space
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,7 +42,7 @@ DIVERGED = "diverged"
 
 
 @dataclass(frozen=True)
-class CandidateJob(Job):
+class SearchTrialJob(TrainingJob):
     """A job that trains on a part of the training environments and records scores.
 
     Attributes:
@@ -59,7 +59,7 @@ class CandidateJob(Job):
 
 
 @dataclass(frozen=True)
-class RandomSearch:
+class SettingsRandomSearch:
     """A random search: draws from a space of settings, scored by rules.
 
     Attributes:
@@ -80,7 +80,7 @@ class RandomSearch:
         inference: Settings of the inference.
     """
 
-    on: PreparedDataset
+    on: DrawnDataset
     learner: LearnerLike
     order: str
     seeds: tuple[int, ...]
@@ -131,9 +131,9 @@ class RandomSearch:
             **resolve_learner_settings(self.learner, self.preset)[1],
             **(self.settings or {}),
         }
-        return settings | draw_trial_settings(self.space, trial, self.draw)
+        return settings | draw_settings_of_trial(self.space, trial, self.draw)
 
-    def plan_trial_jobs(self, trial: int) -> list[CandidateJob]:
+    def plan_trial_jobs(self, trial: int) -> list[SearchTrialJob]:
         """Plan the jobs of a trial, first the one with all environments."""
         from cirm.learners import create
 
@@ -146,7 +146,7 @@ class RandomSearch:
         if any(rule.leaves_out for rule in rules):
             left += range(len(train))
         return [
-            CandidateJob(
+            SearchTrialJob(
                 dataset=self.on.dataset,
                 learner=self.learner_key,
                 order=self.order,
@@ -160,14 +160,14 @@ class RandomSearch:
                 held=self.held,
                 left=index,
                 oracle=index is None and any(rule.sees_test for rule in rules),
-                rules=_describe_custom_rules(rules, index is not None),
+                rules=_describe_custom_selection_rules(rules, index is not None),
                 infer=self.infer,
                 inference=dict(self.inference or {}),
             )
             for index in left
         ]
 
-    def plan_jobs(self) -> list[CandidateJob]:
+    def plan_jobs(self) -> list[SearchTrialJob]:
         """Plan the jobs of all trials, each once."""
         jobs = [
             job for trial in range(self.trials) for job in self.plan_trial_jobs(trial)
@@ -175,16 +175,16 @@ class RandomSearch:
         return list({job.key: job for job in jobs}.values())
 
 
-def remove_test_environments(on: PreparedDataset) -> PreparedDataset:
+def remove_test_environments(on: DrawnDataset) -> DrawnDataset:
     """Return a data set without its test environments and sweep."""
     from cirm.environments import Problem
 
     return on._replace(problem=Problem(on.problem.train))
 
 
-@execute_job.register(CandidateJob)
+@run_job_and_return_records.register(SearchTrialJob)
 def train_and_score_trial(
-    job: CandidateJob, progress: Callable[[float], None], folder: Path | None = None
+    job: SearchTrialJob, progress: Callable[[float], None], folder: Path | None = None
 ) -> list[Record]:
     """Return the scores of a candidate, or that it diverged, and a run record."""
     from cirm.evaluation.run import collect_learner_settings
@@ -194,8 +194,8 @@ def train_and_score_trial(
     problem = draw_environments_of_job(job)
     learner = create(job.learner, problem.train[0], job.settings, job.preset)
     rows: list[Record] = [
-        Score(job.name, job.order, seed, 0, where, "selection", metric, value)
-        for where, metric, values in _compute_rule_scores(
+        ScoreRecord(job.name, job.order, seed, 0, where, "selection", metric, value)
+        for where, metric, values in _iterate_scores_of_selection_rules(
             job, learner, problem, progress, folder
         )
         for seed, value in zip(job.seeds, values.tolist(), strict=True)
@@ -203,11 +203,14 @@ def train_and_score_trial(
     seconds = time.perf_counter() - start
     settings, data = collect_learner_settings(learner), describe_data_of_job(job)
     name, order, words = job.name, job.order, job.selection
-    return [*rows, Run(name, order, job.seeds, settings, data, words, seconds=seconds)]
+    return [
+        *rows,
+        RunRecord(name, order, job.seeds, settings, data, words, seconds=seconds),
+    ]
 
 
-def _compute_rule_scores(
-    job: CandidateJob,
+def _iterate_scores_of_selection_rules(
+    job: SearchTrialJob,
     learner: Learner[Any],
     problem: Problem,
     progress: Callable[[float], None],
@@ -220,7 +223,7 @@ def _compute_rule_scores(
     from cirm.evaluation.selection import (
         TrainingAndTestData,
         TrainingData,
-        train_on_learning_parts,
+        train_without_held_out_examples,
     )
     from cirm.training import DivergenceError
 
@@ -229,7 +232,7 @@ def _compute_rule_scores(
     stages = len(Stream.from_order(problem.train, job.order))
     order, seeds = job.order, job.seeds
     try:
-        trained = train_on_learning_parts(
+        trained = train_without_held_out_examples(
             learner, data, order, seeds, job.left, progress,
             create_inference_of_job(job, folder, f"without {job.held} and {job.left}"),
         )  # fmt: skip
@@ -247,7 +250,7 @@ def _compute_rule_scores(
             yield where, rule.name, rule.score(trained, data)
 
 
-def _describe_custom_rules(
+def _describe_custom_selection_rules(
     rules: Iterable[Rule], leaves_out: bool
 ) -> tuple[tuple[str, dict[str, Any]], ...]:
     """Return import path and settings of the rules that are not built in."""
@@ -268,7 +271,7 @@ def _describe_custom_rules(
     return tuple(spelled)
 
 
-def _load_rules_of_job(job: CandidateJob) -> list[Rule]:
+def _load_rules_of_job(job: SearchTrialJob) -> list[Rule]:
     """Return all rules that a job's training can be scored by."""
     from cirm.evaluation.selection import REGISTRY, RULES, get_selection_rule
 
@@ -277,8 +280,8 @@ def _load_rules_of_job(job: CandidateJob) -> list[Rule]:
     return [rule for rule in rules if rule.leaves_out == (job.left is not None)]
 
 
-def summarise_search(
-    search: RandomSearch, folder: Path, failures: Collection[str] = ()
+def summarise_random_search(
+    search: SettingsRandomSearch, folder: Path, failures: Collection[str] = ()
 ) -> dict[str, Any]:
     """Return the trials with their scores, and what each rule picks.
 
@@ -287,7 +290,8 @@ def summarise_search(
     """
     rules = search.load_selection_rules()
     trials = [
-        _summarise_trial(search, n, folder, failures) for n in range(search.trials)
+        _summarise_scores_of_trial(search, n, folder, failures)
+        for n in range(search.trials)
     ]
     return {
         "learner": search.learner_key,
@@ -308,14 +312,17 @@ def summarise_search(
     }
 
 
-def _summarise_trial(
-    search: RandomSearch, trial: int, folder: Path, failures: Collection[str]
+def _summarise_scores_of_trial(
+    search: SettingsRandomSearch, trial: int, folder: Path, failures: Collection[str]
 ) -> dict[str, Any]:
     """Return a trial's state, and mean and standard deviation over seeds by rule."""
     jobs = search.plan_trial_jobs(trial)
     paths = [path for job in jobs if (path := get_records_path(job, folder)).exists()]
     rows = [
-        row for path in paths for row in read_records(path) if isinstance(row, Score)
+        row
+        for path in paths
+        for row in read_records(path)
+        if isinstance(row, ScoreRecord)
     ]
     state = "done" if len(paths) == len(jobs) else "not run"
     if any(job.key in failures for job in jobs):
@@ -352,13 +359,13 @@ def _pick_best_trial(
 
 
 def plan_random_search(
-    data: PreparedDataset,
+    data: DrawnDataset,
     learner: str,
     rules: Sequence[str],
     spaces: Sequence[str],
     assignments: Sequence[str],
     **fields: Any,  # noqa: ANN401  fields of Search
-) -> tuple[RandomSearch, dict[str, str]]:
+) -> tuple[SettingsRandomSearch, dict[str, str]]:
     """Plan a search after checking everything that could fail when it runs.
 
     The rules may be "all"; those that cannot be used are returned with the reason.
@@ -367,7 +374,7 @@ def plan_random_search(
     from cirm.evaluation.selection import RULES, get_selection_rule
     from cirm.learners import parse_learner_settings
     from cirm.runs.search_space import parse_search_space
-    from cirm.settings import parse_assignments
+    from cirm.settings import parse_name_value_assignments
 
     problem = data.problem
     stages = len(Stream.from_order(problem.train, fields["order"]))
@@ -383,7 +390,7 @@ def plan_random_search(
         key, reason = next(iter(unused.items()))
         raise ValueError(f"--rule {key}: {reason}. Choose another rule.")
     fixed = parse_learner_settings(
-        learner, parse_assignments(list(assignments), "--set")
+        learner, parse_name_value_assignments(list(assignments), "--set")
     )
     space = {
         n: s
@@ -397,7 +404,7 @@ def plan_random_search(
             f"--hold-out: {fields['held']:g} is not between 0 and 1. Give the "
             "fraction of each training environment to hold out, for example 0.2."
         )
-    search = RandomSearch(
+    search = SettingsRandomSearch(
         remove_test_environments(data), learner, space=space, settings=fixed,
         rules=tuple(key for key in keys if key not in unused), **fields,
     )  # fmt: skip
@@ -406,11 +413,11 @@ def plan_random_search(
 
 
 def plan_jobs_of_selected_trials(
-    search: RandomSearch,
-    data: PreparedDataset,
+    search: SettingsRandomSearch,
+    data: DrawnDataset,
     seeds: tuple[int, ...],
     picks: Iterable[Mapping[str, Any]],
-) -> dict[int, list[Job]]:
+) -> dict[int, list[TrainingJob]]:
     """Plan the jobs of each selected trial, the same that `cirm run` would run."""
     jobs = {}
     for pick in picks:
@@ -418,17 +425,19 @@ def plan_jobs_of_selected_trials(
             f"{n}={format_setting_value(value)}"
             for n, value in pick["settings"].items()
         ]
-        planned = plan_jobs(
+        planned = plan_jobs_of_learner(
             data, search.learner_key, search.order, seeds, preset=search.preset,
             texts=texts, label=f"{search.learner_key}, trial {pick['trial']}",
         )  # fmt: skip
         jobs[pick["trial"]] = [
-            replace(job, selection="a pick of cirm select") for job in planned
+            replace(job, selection="chosen by cirm select") for job in planned
         ]
     return jobs
 
 
-def format_run_command(search: RandomSearch, settings: Mapping[str, Any]) -> str:
+def format_cirm_run_command(
+    search: SettingsRandomSearch, settings: Mapping[str, Any]
+) -> str:
     """Return the command that runs the learner with these settings."""
     words = ["cirm", "run", "--dataset", search.on.dataset]
     for name, value in search.on.data.items():

@@ -93,7 +93,7 @@ SEPARATOR = re.compile(r",\s*(?=[A-Za-z_]\w*\s*=)")  # values may contain commas
 
 
 @dataclass(frozen=True)
-class SearchRange:
+class SettingSearchRange:
     """Numbers from low to high, uniform or, with `log`, log-uniform."""
 
     low: float
@@ -101,7 +101,7 @@ class SearchRange:
     log: bool = False
     whole: bool = False
 
-    def get_value_at(self, place: float) -> float | int:
+    def get_value_at_position(self, place: float) -> float | int:
         """Return the number at a place from 0 to 1, rounded to three digits."""
         low, high = self.low, self.high
         if self.log:
@@ -115,13 +115,13 @@ class SearchRange:
 
 
 @dataclass(frozen=True)
-class SearchChoices:
+class SettingSearchChoices:
     """Equally likely alternatives, and the text that each was read from."""
 
     values: tuple[Any, ...]
     texts: tuple[str, ...]
 
-    def get_value_at(self, place: float) -> Any:  # noqa: ANN401  any setting
+    def get_value_at_position(self, place: float) -> Any:  # noqa: ANN401  any setting
         """Return the alternative at a place from 0 to 1."""
         return self.values[min(int(place * len(self.values)), len(self.values) - 1)]
 
@@ -129,7 +129,7 @@ class SearchChoices:
         return "|".join(self.texts)
 
 
-Space = Mapping[str, SearchRange | SearchChoices]
+Space = Mapping[str, SettingSearchRange | SettingSearchChoices]
 
 
 def parse_search_space(
@@ -149,7 +149,7 @@ def parse_search_space(
         if len(features) == 1 and features[0] <= MOST_TABLE_FEATURES:
             text = TABLE_SPACES.get(key, text)
         assignments = SEPARATOR.split(text)
-    space: dict[str, SearchRange | SearchChoices] = {}
+    space: dict[str, SettingSearchRange | SettingSearchChoices] = {}
     for part in assignments:
         name, equals, text = (word.strip() for word in part.partition("="))
         if not (name and equals and text):
@@ -165,7 +165,7 @@ def parse_search_space(
     return space
 
 
-def draw_trial_settings(space: Space, trial: int, seed: int = 0) -> dict[str, Any]:
+def draw_settings_of_trial(space: Space, trial: int, seed: int = 0) -> dict[str, Any]:
     """Draw the settings of a trial; none for the first, which tries the defaults.
 
     A draw depends on the trial and the setting alone: it stays the same with more
@@ -175,7 +175,7 @@ def draw_trial_settings(space: Space, trial: int, seed: int = 0) -> dict[str, An
         return {}
     source = Randomness((seed,)).at("search", trial)
     return {
-        n: s.get_value_at(float(source.at(n).uniform(1)[0, 0]))
+        n: s.get_value_at_position(float(source.at(n).uniform(1)[0, 0]))
         for n, s in space.items()
     }
 
@@ -189,10 +189,10 @@ def _parse_range_or_alternatives(
     kind: Any,  # noqa: ANN401
     text: str,
     where: str,
-) -> SearchRange | SearchChoices:
+) -> SettingSearchRange | SettingSearchChoices:
     if ".." not in text:
         parts = tuple(part.strip() for part in text.split("|"))
-        return SearchChoices(
+        return SettingSearchChoices(
             tuple(parse_setting_value(kind, part, where) for part in parts), parts
         )
     if kind not in (int, float):
@@ -216,4 +216,4 @@ def _parse_range_or_alternatives(
             f"{where} has the range {text!r}, which must be positive on a logarithmic "
             "scale. Begin the range with a positive number, or leave out :log."
         )
-    return SearchRange(first, last, log, kind is int)
+    return SettingSearchRange(first, last, log, kind is int)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from cirm.runs.jobs import Job
+from cirm.runs.jobs import TrainingJob
 
 MAX_JOBS_SHOWN = 8  # more running jobs are only counted
 MIN_FRACTION = 0.02  # of a job must be done before its speed replaces a rough guess
@@ -24,10 +24,10 @@ GUESSED_SECONDS = {
 USUAL_SECONDS = 7.0  # of the other learners
 
 JobTime = tuple[str, float, float]
-"""A finished job: its learner's name, its `estimate_job_work`, and its seconds."""
+"""A finished job: its learner's name, its estimated work units, and its seconds."""
 
 
-class JobTracker:
+class JobProgressTracker:
     """How far jobs are, and an estimate of the seconds left.
 
     Seconds are first those expected, and are then corrected by how long jobs take. What
@@ -39,15 +39,14 @@ class JobTracker:
         jobs: The jobs.
         workers: How many run at a time; 0 means as many as have been seen running.
         times: Those of jobs that finished earlier. Without `expected`, a learner is
-            assumed to take as long per unit of `estimate_job_work` on other data and
-            seeds.
+            assumed to take as long per work unit on other data and seeds.
         clock: Returns the time in seconds.
         expected: Seconds by job key, as estimated before the start.
     """
 
     def __init__(
         self,
-        jobs: Sequence[Job],
+        jobs: Sequence[TrainingJob],
         workers: int,
         times: Sequence[JobTime],
         clock: Callable[[], float] = time.monotonic,
@@ -73,7 +72,7 @@ class JobTracker:
         before = self.seen.get(name, (0.0, 0.0))
         self.seen[name] = (before[0] + expected, before[1] + seconds)
 
-    def update(self, job: Job, fraction: float) -> None:
+    def update(self, job: TrainingJob, fraction: float) -> None:
         """Record that a fraction of a job is done, from 0 to 1."""
         if self.fractions[job.key] >= 1:  # a late report: the job has finished
             return
@@ -85,7 +84,7 @@ class JobTracker:
             self.running[job.key] = None
         self.most_running = max(self.most_running, len(self.running))
 
-    def finish(self, job: Job, seconds: float) -> None:
+    def finish(self, job: TrainingJob, seconds: float) -> None:
         """Record that a job has finished, and how long it took."""
         if self.fractions[job.key] < 1:
             self.fractions[job.key] = 1.0
@@ -117,7 +116,7 @@ class JobTracker:
         """Describe the running jobs; many are cut short by a count."""
         keys = list(self.running)  # another thread may change it
         names = [
-            f"{describe_job(self.jobs[key])} {self.fractions[key]:.0%}"
+            f"{describe_job_in_few_words(self.jobs[key])} {self.fractions[key]:.0%}"
             for key in keys[:MAX_JOBS_SHOWN]
         ]
         more = len(keys) - len(names)
@@ -158,14 +157,14 @@ class JobTracker:
 
 
 def estimate_seconds_of_jobs(
-    jobs: Mapping[str, Job], known: Mapping[str, float]
+    jobs: Mapping[str, TrainingJob], known: Mapping[str, float]
 ) -> dict[str, float]:
     """Return the expected seconds of all jobs, of which some are known.
 
     Another job takes as long per unit of work as those of its learner, or else as
     guessed, on a machine as fast as the known jobs say.
     """
-    work = {key: estimate_job_work(job) for key, job in jobs.items()}
+    work = {key: estimate_job_work_units(job) for key, job in jobs.items()}
     rates: dict[str, list[float]] = {}
     for key in known.keys() & jobs.keys():
         rates.setdefault(jobs[key].name, []).append(known[key] / work[key])
@@ -181,12 +180,12 @@ def estimate_seconds_of_jobs(
     }
 
 
-def estimate_job_work(job: Job) -> float:
+def estimate_job_work_units(job: TrainingJob) -> float:
     """Return the work of a job, in units of 2,000 examples of one seed."""
-    return estimate_data_work(job.data, len(job.seeds))
+    return estimate_dataset_work_units(job.data, len(job.seeds))
 
 
-def estimate_data_work(data: Mapping[str, object], seeds: int) -> float:
+def estimate_dataset_work_units(data: Mapping[str, object], seeds: int) -> float:
     """Return the work on a data set, in units of 2,000 examples of one seed."""
     counts = [data.get("environments", 2), data.get("examples", 1000)]
     first, second = (float(n) if isinstance(n, int) else 1000.0 for n in counts)
@@ -198,7 +197,7 @@ def guess_seconds_per_work_unit(learner: str) -> float:
     return GUESSED_SECONDS.get(learner, USUAL_SECONDS)
 
 
-def describe_job(job: Job) -> str:
+def describe_job_in_few_words(job: TrainingJob) -> str:
     """Describe a job in a few words."""
     data = [str(job.data[n]) for n in ("source", "scheme") if n in job.data]
     count = job.data.get("environments")

@@ -27,9 +27,11 @@ def build_openapi_description(
 ) -> Json:
     """Return the description in OpenAPI 3.1."""
     schemas = {
-        "Row": build_row_schema(model, how.fill_missing),
-        "Prediction": build_prediction_schema(model, how),
-        "Error": _build_object_schema(error=_build_object_schema(**ERROR)),
+        "Row": build_json_schema_of_row(model, how.fill_missing),
+        "Prediction": build_json_schema_of_prediction(model, how),
+        "Error": _build_json_schema_of_object(
+            error=_build_json_schema_of_object(**ERROR)
+        ),
     }
     description: Json = {
         "openapi": "3.1.0",
@@ -53,18 +55,20 @@ def build_openapi_description(
     return description
 
 
-def build_row_schema(model: Model, fill_missing: bool) -> Json:
+def build_json_schema_of_row(model: Model, fill_missing: bool) -> Json:
     """Return the JSON schema of a row: a property for each column that is used."""
     encoding = model.schema.treatment.encoding
     columns = encoding.columns if encoding else ()
-    properties = {c.name: build_column_schema(c) for c in columns if c.features}
+    properties = {c.name: build_json_schema_of_column(c) for c in columns if c.features}
     required = [] if fill_missing else list(properties)
     for name in model.schema.ids:
-        properties[name] = {"description": "identifier, copied to the prediction"}
+        properties[name] = {
+            "description": "identifier: no input, but copied to the prediction"
+        }
     return {"type": "object", "properties": properties, "required": required}
 
 
-def build_column_schema(column: ColumnEncoding) -> Json:
+def build_json_schema_of_column(column: ColumnEncoding) -> Json:
     """Return the JSON schema of a column; null stands for a missing value."""
     text = column.describe().removeprefix(f"{column.name}: ")
     schema: Json = {"type": [TYPES.get(column.kind, "string"), "null"]}
@@ -82,16 +86,16 @@ def build_column_schema(column: ColumnEncoding) -> Json:
     return schema
 
 
-def build_prediction_schema(model: Model, how: PredictionOptions) -> Json:
+def build_json_schema_of_prediction(model: Model, how: PredictionOptions) -> Json:
     """Return the JSON schema of a prediction."""
     classes = model.task.classes
     if not classes:
-        return _build_object_schema(
+        return _build_json_schema_of_object(
             prediction={"type": "number"}, low=NUMBER, high=NUMBER, uncertainty=NUMBER
         )
     shares = {name: {"type": "number"} for name in classes}
     abstains = how.abstain is not None
-    return _build_object_schema(
+    return _build_json_schema_of_object(
         prediction={"enum": [*classes, *([None] if abstains else [])]},
         probability={"type": "number"},
         uncertainty=NUMBER,
@@ -102,22 +106,22 @@ def build_prediction_schema(model: Model, how: PredictionOptions) -> Json:
 
 def _describe_predict_operation(most_rows: int) -> Json:
     row, prediction = (
-        _build_schema_reference("Row"),
-        _build_schema_reference("Prediction"),
+        _build_json_schema_reference("Row"),
+        _build_json_schema_reference("Prediction"),
     )
     rows = {"type": "array", "items": row, "minItems": 1, "maxItems": most_rows}
     predictions = {"type": "array", "items": prediction}
     notes = {"type": "array", "items": TEXT}
-    answer = _build_object_schema(
+    answer = _build_json_schema_of_object(
         fingerprint=TEXT, predictions=predictions, notes=notes
     )
     csv = {name: {"schema": TEXT} for name in ("text/csv", "text/tab-separated-values")}
     refusals = {
-        400: "The body cannot be read",
-        401: "The token is missing or wrong",
-        413: "Too many rows or bytes",
+        400: "The body of the request cannot be read",
+        401: "The access token is missing or wrong",
+        413: "The request has too many rows or bytes",
         415: "Another content type",
-        422: "A row or column is wrong",
+        422: "A row or column of the request cannot be used",
     }
     return {
         "summary": "Predict rows",
@@ -148,13 +152,13 @@ def _describe_get_operation(summary: str, content_type: str) -> Json:
 
 
 def _describe_error_response(description: str) -> Json:
-    content = {"application/json": {"schema": _build_schema_reference("Error")}}
+    content = {"application/json": {"schema": _build_json_schema_reference("Error")}}
     return {"description": description, "content": content}
 
 
-def _build_object_schema(**properties: Json) -> Json:
+def _build_json_schema_of_object(**properties: Json) -> Json:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
-def _build_schema_reference(name: str) -> Json:
+def _build_json_schema_reference(name: str) -> Json:
     return {"$ref": f"#/components/schemas/{name}"}

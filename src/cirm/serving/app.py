@@ -18,13 +18,17 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from cirm import __version__
-from cirm.data.cell_errors import CellError
-from cirm.model.csv_writer import escape_table_cells, format_table_as_csv
+from cirm.data.cell_errors import InvalidCellError
+from cirm.model.csv_writer import escape_spreadsheet_table_cells, format_table_as_csv
 from cirm.serving.api_description import build_openapi_description
-from cirm.serving.measurements import Measurements
-from cirm.serving.request_rows import CONTENT_TYPES, RequestError, parse_request_rows
-from cirm.serving.served_model import ServedModel, format_predictions
-from cirm.serving.try_page import build_try_page
+from cirm.serving.measurements import RequestMetrics
+from cirm.serving.request_rows import (
+    CONTENT_TYPES,
+    InvalidRequestError,
+    parse_request_rows,
+)
+from cirm.serving.served_model import ReloadableModel, format_predictions_for_json
+from cirm.serving.try_page import build_prediction_form_page
 
 OPEN_PATHS = ("/", "/health")  # they say nothing about the model's columns
 PATHS = (*OPEN_PATHS, "/predict", "/metrics", "/openapi.json")
@@ -37,21 +41,21 @@ DRAINED = 8  # times the allowed size that is read and dropped of a body too lar
 
 
 @dataclass(frozen=True)
-class ServerLimits:
+class RequestSizeLimits:
     """How much one request may hold: rows, and bytes of its body."""
 
     rows: int = 10_000
     bytes: int = 10 * 2**20
 
 
-def create_app(
-    served: ServedModel,
+def create_prediction_server_app(
+    served: ReloadableModel,
     token: str = "",
-    limits: ServerLimits = ServerLimits(),  # noqa: B008  frozen
+    limits: RequestSizeLimits = RequestSizeLimits(),  # noqa: B008  frozen
     hosts: Collection[str] = (),
 ) -> FastAPI:
     """Return an ASGI application that serves a model."""
-    endpoints = Endpoints(served, limits, token)
+    endpoints = PredictionServerEndpoints(served, limits, token)
     app = FastAPI(
         title="cirm",
         version=__version__,
@@ -59,38 +63,40 @@ def create_app(
         redoc_url=None,
         openapi_url=None,
     )
-    app.add_api_route("/", endpoints.show_page, methods=["GET"])
-    app.add_api_route("/health", endpoints.report_health, methods=["GET"])
+    app.add_api_route("/", endpoints.show_prediction_form_page, methods=["GET"])
+    app.add_api_route("/health", endpoints.report_server_health, methods=["GET"])
     app.add_api_route("/predict", endpoints.predict, methods=["POST"])
-    app.add_api_route("/metrics", endpoints.report_metrics, methods=["GET"])
+    app.add_api_route("/metrics", endpoints.report_prometheus_metrics, methods=["GET"])
     app.add_api_route("/openapi.json", endpoints.describe, methods=["GET"])
-    app.add_exception_handler(RequestError, _answer_refused_request)
-    app.add_exception_handler(HTTPException, _answer_http_error)
-    app.add_exception_handler(500, _answer_internal_error)
-    guard = RequestGuard(endpoints.measurements, token, hosts)
+    app.add_exception_handler(InvalidRequestError, _respond_to_refused_request)
+    app.add_exception_handler(HTTPException, _respond_to_http_error)
+    app.add_exception_handler(500, _respond_to_internal_error)
+    guard = RequestAccessMiddleware(endpoints.measurements, token, hosts)
     app.middleware("http")(guard.forward_or_refuse_request)
     return app
 
 
-class Endpoints:
+class PredictionServerEndpoints:
     """What the server answers, by path.
 
     Everything that touches the model runs in one thread, in the order of arrival:
     predictions take all of a core, and the model may be replaced between them.
     """
 
-    def __init__(self, served: ServedModel, limits: ServerLimits, token: str) -> None:
+    def __init__(
+        self, served: ReloadableModel, limits: RequestSizeLimits, token: str
+    ) -> None:
         self.served, self.limits, self.has_token = served, limits, bool(token)
-        self.measurements = Measurements()
+        self.measurements = RequestMetrics()
         self._queue = anyio.CapacityLimiter(1)
 
-    async def show_page(self) -> Response:
+    async def show_prediction_form_page(self) -> Response:
         "Show a page with a form to enter a row and see its prediction."
-        return HTMLResponse(_get_cached_try_page())
+        return HTMLResponse(_get_cached_prediction_form_page())
 
-    async def report_health(self) -> Response:
+    async def report_server_health(self) -> Response:
         "Report whether the server works, and which model it uses."
-        await self._run_in_model_thread(self.served.reload_if_replaced)
+        await self._run_in_model_thread(self.served.reload_model_if_file_changed)
         current, problem = self.served.current, self.served.problem
         content = {
             "status": "stale" if problem else "ok",
@@ -100,7 +106,7 @@ class Endpoints:
         }
         return JSONResponse(content | ({"problem": problem} if problem else {}))
 
-    async def report_metrics(self) -> Response:
+    async def report_prometheus_metrics(self) -> Response:
         """Return counts in the text format of Prometheus."""
         self.measurements.record_model_in_use(self.served)
         return Response(
@@ -109,7 +115,7 @@ class Endpoints:
 
     async def describe(self) -> Response:
         """Describe the interface, with the columns of the model."""
-        await self._run_in_model_thread(self.served.reload_if_replaced)
+        await self._run_in_model_thread(self.served.reload_model_if_file_changed)
         model, limits = self.served.current.model, self.limits
         how, has_token = self.served.how, self.has_token
         return JSONResponse(
@@ -120,7 +126,7 @@ class Endpoints:
         """Predict the rows of a request."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in CONTENT_TYPES or "content-encoding" in request.headers:
-            raise RequestError(
+            raise InvalidRequestError(
                 415,
                 "the header Content-Type of the request must be "
                 f"{' or '.join(CONTENT_TYPES)}, and its body must not be compressed. "
@@ -135,29 +141,35 @@ class Endpoints:
     def _predict_request_body(
         self, body: bytes, kind: str, wants_csv: bool
     ) -> Response:
-        self.served.reload_if_replaced()
+        self.served.reload_model_if_file_changed()
         schema = self.served.current.model.schema
         rows, fill = self.limits.rows, self.served.how.fill_missing
         frame = parse_request_rows(body, kind, schema, rows, fill)
-        predictions, notes = self._predict_table(frame)
+        predictions, notes = self._predict_rows_of_table(frame)
         self.measurements.count_rows(frame, predictions, schema)
         if wants_csv:
-            text = format_table_as_csv(escape_table_cells(predictions), ",", True)
+            text = format_table_as_csv(
+                escape_spreadsheet_table_cells(predictions), ",", True
+            )
             return Response(text, media_type="text/csv")
         content = {
             "fingerprint": self.served.current.fingerprint,
-            "predictions": format_predictions(predictions),
+            "predictions": format_predictions_for_json(predictions),
             "notes": notes,
         }
         return JSONResponse(content)
 
-    def _predict_table(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    def _predict_rows_of_table(
+        self, frame: pd.DataFrame
+    ) -> tuple[pd.DataFrame, list[str]]:
         try:
             return self.served.predict(frame)
-        except CellError as error:
-            raise RequestError(422, str(error), error.row, error.column) from None
+        except InvalidCellError as error:
+            raise InvalidRequestError(
+                422, str(error), error.row, error.column
+            ) from None
         except ValueError as error:
-            raise RequestError(422, str(error)) from None
+            raise InvalidRequestError(422, str(error)) from None
 
     async def _run_in_model_thread(
         self,
@@ -167,11 +179,11 @@ class Endpoints:
         return await anyio.to_thread.run_sync(work, *arguments, limiter=self._queue)
 
 
-class RequestGuard:
+class RequestAccessMiddleware:
     """Checks who asks, measures every request, and adds headers to every answer."""
 
     def __init__(
-        self, measurements: Measurements, token: str, hosts: Collection[str]
+        self, measurements: RequestMetrics, token: str, hosts: Collection[str]
     ) -> None:
         self.measurements, self.hosts = measurements, frozenset(hosts)
         self._token = token.encode()
@@ -189,7 +201,7 @@ class RequestGuard:
             return response
         finally:
             seconds = time.perf_counter() - start
-            self.measurements.count_request(path, status, seconds)
+            self.measurements.count_http_request(path, status, seconds)
 
     def _find_reason_to_refuse(self, request: Request) -> Response | None:
         if self.hosts and request.url.hostname not in self.hosts:
@@ -218,7 +230,7 @@ async def read_request_body(request: Request, most: int) -> bytes:
         elif size > DRAINED * most:
             break
     if size > most:
-        raise RequestError(
+        raise InvalidRequestError(
             413,
             f"the body of the request is larger than {most:,} bytes. Send fewer rows "
             "at a time, or start the server with a larger --max-bytes.",
@@ -227,18 +239,18 @@ async def read_request_body(request: Request, most: int) -> bytes:
 
 
 @cache
-def _get_cached_try_page() -> str:
-    return build_try_page()
+def _get_cached_prediction_form_page() -> str:
+    return build_prediction_form_page()
 
 
-async def _answer_refused_request(_: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestError)
+async def _respond_to_refused_request(_: Request, error: Exception) -> Response:
+    assert isinstance(error, InvalidRequestError)
     return _make_error_response(
         error.status, str(error), row=error.row, column=error.column or None
     )
 
 
-async def _answer_http_error(request: Request, error: Exception) -> Response:
+async def _respond_to_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     text = (
         f"{error.detail}: {request.method} {request.url.path!r}. Use POST /predict, or "
@@ -247,7 +259,7 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
     return _make_error_response(error.status_code, text, error.headers)
 
 
-async def _answer_internal_error(_: Request, __: Exception) -> Response:
+async def _respond_to_internal_error(_: Request, __: Exception) -> Response:
     return _make_error_response(
         500, ("an error occurred in the server. See its log for the reason.")
     )

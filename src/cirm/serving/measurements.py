@@ -17,12 +17,12 @@ from prometheus_client import (
 from cirm.data.columns import ColumnEncoding
 from cirm.data.schema import Schema
 from cirm.data.values import is_word_for_missing_value
-from cirm.serving.served_model import ServedModel
+from cirm.serving.served_model import ReloadableModel
 
 LATENCIES = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)  # seconds
 
 
-class Measurements:
+class RequestMetrics:
     """Counts of requests, rows and unusual values since the server started."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Measurements:
             registry=self.registry,
         )
 
-    def count_request(self, path: str, status: int, seconds: float) -> None:
+    def count_http_request(self, path: str, status: int, seconds: float) -> None:
         """Count a request."""
         self.requests.labels(path, str(status)).inc()
         if status >= 400:
@@ -85,7 +85,7 @@ class Measurements:
             if column.kind == "category":
                 self.categories.labels(column.name).inc(unknown)
 
-    def record_model_in_use(self, served: ServedModel) -> None:
+    def record_model_in_use(self, served: ReloadableModel) -> None:
         """Note which model is in use, and whether its file could be loaded."""
         time = datetime.fromisoformat(served.current.time)
         self.loaded.set(time.timestamp())

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cirm.data.base import summarise_error
+from cirm.data.base import shorten_error_message
 from cirm.data.schema import Schema, list_numeric_columns
-from cirm.model.facts import count_column_features
+from cirm.model.facts import count_features_of_each_column
 
 SEPARATORS = {"text/csv": ",", "text/tab-separated-values": "\t"}
 CONTENT_TYPES = ("application/json", *SEPARATORS)
@@ -23,7 +23,7 @@ Cells = Mapping[str, Sequence[Any]]
 """The cells of each column."""
 
 
-class RequestError(ValueError):
+class InvalidRequestError(ValueError):
     """A request that is refused.
 
     Attributes:
@@ -43,17 +43,22 @@ def parse_request_rows(
     body: bytes, content_type: str, schema: Schema, most_rows: int, fill: bool = False
 ) -> pd.DataFrame:
     """Return the rows of a request as a table whose labels are 1, 2 and so on."""
-    wanted = [] if fill else list(count_column_features(schema))
+    wanted = [] if fill else list(count_features_of_each_column(schema))
     if content_type in SEPARATORS:
         cells = _parse_csv_rows(body, SEPARATORS[content_type], most_rows, wanted)
     else:
         cells = _parse_json_rows(body, most_rows, wanted)
     count = len(next(iter(cells.values()), ()))
     if not count:
-        raise RequestError(422, "the request contains no rows. Send at least one.")
-    numbers, features = list_numeric_columns(schema), count_column_features(schema)
+        raise InvalidRequestError(
+            422, "the request contains no rows. Send at least one."
+        )
+    numbers, features = (
+        list_numeric_columns(schema),
+        count_features_of_each_column(schema),
+    )
     columns = {
-        name: _convert_cells_to_column(own, name in numbers, name in features)
+        name: _convert_cells_to_typed_column(own, name in numbers, name in features)
         for name, own in cells.items()
     }
     return pd.DataFrame(columns, index=pd.RangeIndex(1, count + 1))
@@ -61,24 +66,24 @@ def parse_request_rows(
 
 def _parse_json_rows(body: bytes, most_rows: int, wanted: Collection[str]) -> Cells:
     try:
-        rows = json.loads(body, parse_constant=_reject_json_constant)
+        rows = json.loads(body, parse_constant=_raise_error_for_json_constant)
     except (ValueError, RecursionError) as error:
-        raise RequestError(
+        raise InvalidRequestError(
             400,
             (
                 "the body of the request is not valid JSON: "
-                f"{summarise_error(error)}. Correct the JSON text."
+                f"{shorten_error_message(error)}. Correct the JSON text."
             ),
         ) from None
     if not isinstance(rows, list):
-        raise RequestError(
+        raise InvalidRequestError(
             422, 'the body must be a list of rows, for example [{"age": 50}].'
         )
     if len(rows) > most_rows:
         raise _make_too_many_rows_error(most_rows)
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict):
-            raise RequestError(
+            raise InvalidRequestError(
                 422,
                 f"row {number}: the row must be an object, such as {{'age': 50}}.",
                 number,
@@ -92,14 +97,14 @@ def _parse_json_rows(body: bytes, most_rows: int, wanted: Collection[str]) -> Ce
     return {name: [row.get(name) for row in rows] for name in names}
 
 
-def _reject_json_constant(name: str) -> float:
+def _raise_error_for_json_constant(name: str) -> float:
     raise ValueError(f"{name} is not a valid number in JSON")
 
 
 def _check_cell_is_scalar(cell: object, row: int, column: str) -> None:
     if isinstance(cell, list | dict):
         kind = "a list" if isinstance(cell, list) else "an object"
-        raise RequestError(
+        raise InvalidRequestError(
             422,
             f"row {row}: column {column!r} has {kind}. Send a number, text, true, "
             "false or null.",
@@ -114,7 +119,7 @@ def _parse_csv_rows(
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise RequestError(
+        raise InvalidRequestError(
             400,
             "the body of the request is not text in the encoding UTF-8. Send UTF-8.",
         ) from None
@@ -127,7 +132,7 @@ def _parse_csv_rows(
                 if not name
                 else (f"has the same name as another column, {name!r}")
             )
-            raise RequestError(
+            raise InvalidRequestError(
                 422, f"column {place + 1} {problem}. Rename it.", None, name
             )
     for name in wanted:
@@ -135,7 +140,7 @@ def _parse_csv_rows(
             raise _make_missing_value_error(name)
     for number, row in enumerate(rows, 1):
         if len(row) != len(names):
-            raise RequestError(
+            raise InvalidRequestError(
                 422,
                 f"row {number}: the row has {len(row)} cells, but there are "
                 f"{len(names)} columns. Give each column one cell.",
@@ -159,22 +164,24 @@ def _split_csv_lines(text: str, separator: str, most_rows: int) -> Iterator[list
                 raise _make_too_many_rows_error(most_rows)
     except csv.Error as error:
         row = max(count, 1)
-        raise RequestError(
+        raise InvalidRequestError(
             400, f"row {row}: the CSV cannot be read: {error}. Correct the row.", row
         ) from None
 
 
-def _make_too_many_rows_error(most_rows: int) -> RequestError:
-    return RequestError(
+def _make_too_many_rows_error(most_rows: int) -> InvalidRequestError:
+    return InvalidRequestError(
         413,
         f"there are more than {most_rows:,} rows. Send them in several requests, or "
         "start the server with a larger --max-rows.",
     )
 
 
-def _make_missing_value_error(column: str, row: int | None = None) -> RequestError:
+def _make_missing_value_error(
+    column: str, row: int | None = None
+) -> InvalidRequestError:
     place = "" if row is None else f"row {row}: "
-    return RequestError(
+    return InvalidRequestError(
         422,
         f"{place}there is no value for the column {column!r}. Send the column, with "
         "an empty cell or null where the value is unknown.",
@@ -183,24 +190,24 @@ def _make_missing_value_error(column: str, row: int | None = None) -> RequestErr
     )
 
 
-def _convert_cells_to_column(
+def _convert_cells_to_typed_column(
     cells: Sequence[Any], is_number: bool, is_feature: bool
 ) -> Any:  # noqa: ANN401
     """Return a column as floats if possible, else as text; unchanged if not used."""
-    if is_number and all(_is_plain_number(cell) for cell in cells):
+    if is_number and all(_is_plain_decimal_text(cell) for cell in cells):
         numbers = (np.nan if cell is None else cell for cell in cells)
         return np.fromiter(numbers, float, len(cells))
     if not (is_number or is_feature):
         return pd.Series(cells, range(1, len(cells) + 1), dtype=object)
-    return np.array([_format_cell(cell) for cell in cells], dtype=object)
+    return np.array([_format_cell_for_message(cell) for cell in cells], dtype=object)
 
 
-def _is_plain_number(cell: object) -> bool:
+def _is_plain_decimal_text(cell: object) -> bool:
     is_small = not isinstance(cell, int) or abs(cell) < 10**MOST_DIGITS
     return cell is None or (type(cell) in (int, float) and is_small)
 
 
-def _format_cell(cell: object) -> str:
+def _format_cell_for_message(cell: object) -> str:
     if isinstance(cell, bool):
         return "true" if cell else "false"
     return "" if cell is None else str(cell)

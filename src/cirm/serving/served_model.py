@@ -12,19 +12,19 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from cirm.data.schema import KIND_NAMES
-from cirm.data.sources import FrameSource
+from cirm.data.sources import DataFrameSource
 from cirm.model.abstention import choose_abstention_threshold
-from cirm.model.conformal import calibrate_model
+from cirm.model.conformal import compute_conformal_thresholds
 from cirm.model.facts import format_current_time
 from cirm.model.file import load
 from cirm.model.model import Model
-from cirm.model.predict import predict_chunks
+from cirm.model.predict import predict_source_in_chunks
 
 PROBABILITY = "probability of "  # how columns with the probability of a class begin
 
 
 @dataclass(frozen=True, eq=False)
-class LoadedModel:
+class LoadedModelWithDigest:
     """A model, the digest of its file, and when it was loaded (UTC)."""
 
     model: Model
@@ -41,7 +41,7 @@ class PredictionOptions(NamedTuple):
     abstain: float | None = None
 
 
-class ServedModel:
+class ReloadableModel:
     """A model file that may be replaced while it is served.
 
     Before every prediction the file is looked at, which takes microseconds. If it was
@@ -67,13 +67,13 @@ class ServedModel:
     ) -> None:
         self.path, self.options, self.how = path, dict(options), how
         self.problem = ""
-        self._stamp = self._read_file_stamp()
+        self._stamp = self._read_file_time_and_size()
         self.current = self._load_model()
 
-    def reload_if_replaced(self) -> None:
+    def reload_model_if_file_changed(self) -> None:
         """Load the model again if its file was replaced."""
         try:
-            stamp = self._read_file_stamp()
+            stamp = self._read_file_time_and_size()
             if stamp == self._stamp:
                 return
             self._stamp = stamp
@@ -85,8 +85,8 @@ class ServedModel:
     def predict(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
         """Return the predictions for a table, and notes on its rows."""
         notes: list[str] = []
-        source = FrameSource(frame, where="request")
-        parts = predict_chunks(
+        source = DataFrameSource(frame, where="request")
+        parts = predict_source_in_chunks(
             self.current.model,
             source,
             probabilities=True,
@@ -95,11 +95,11 @@ class ServedModel:
         )
         return pd.concat(list(parts), ignore_index=True), list(dict.fromkeys(notes))
 
-    def _read_file_stamp(self) -> tuple[int, int, int]:
+    def _read_file_time_and_size(self) -> tuple[int, int, int]:
         status = self.path.stat()
         return status.st_mtime_ns, status.st_size, status.st_ino
 
-    def _load_model(self) -> LoadedModel:
+    def _load_model(self) -> LoadedModelWithDigest:
         model = load(self.path, **self.options)
         if model.schema.treatment.kind != "table":
             kind = KIND_NAMES[model.schema.treatment.kind]
@@ -108,14 +108,14 @@ class ServedModel:
                 "models of tables can be served. Use `cirm predict` for this model."
             )
         if self.how.sets or not model.task.classes:
-            calibrate_model(model, self.how.level)
+            compute_conformal_thresholds(model, self.how.level)
         if self.how.abstain is not None:
             choose_abstention_threshold(model, self.how.abstain)
         digest = hashlib.sha256(self.path.read_bytes()).hexdigest()[:16]
-        return LoadedModel(model, digest, format_current_time())
+        return LoadedModelWithDigest(model, digest, format_current_time())
 
 
-def format_predictions(frame: pd.DataFrame) -> list[dict[str, Any]]:
+def format_predictions_for_json(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return predictions as plain values for JSON, one dictionary per row.
 
     The probabilities of all classes are gathered under `probabilities`.
@@ -128,7 +128,7 @@ def format_predictions(frame: pd.DataFrame) -> list[dict[str, Any]]:
     }
     rows = []
     for cells in zip(*columns.values(), strict=True):
-        row = dict(zip(columns, map(_replace_nan, cells), strict=True))
+        row = dict(zip(columns, map(_replace_nan_by_none, cells), strict=True))
         if shares:
             row["probabilities"] = {
                 label: row.pop(name) for label, name in shares.items()
@@ -137,5 +137,5 @@ def format_predictions(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return rows
 
 
-def _replace_nan(cell: object) -> object:
+def _replace_nan_by_none(cell: object) -> object:
     return None if isinstance(cell, float) and math.isnan(cell) else cell

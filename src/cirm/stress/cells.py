@@ -14,10 +14,13 @@ from typing import Any, NamedTuple
 
 from cirm.data import create_dataset
 from cirm.data.base import list_evenly_spaced_numbers
-from cirm.data.planted import list_table_files, parse_table_option
+from cirm.data.planted import (
+    list_table_files_in_folder,
+    parse_folder_target_and_features,
+)
 from cirm.evaluation.adaptation import RowCount
 from cirm.learners import get_learner_class
-from cirm.runs.jobs import Job, hash_dataset_files
+from cirm.runs.jobs import TrainingJob, hash_dataset_files
 
 ADAPT: tuple[RowCount, ...] = (30, 100, 300, "all")
 BASELINE = "erm"
@@ -39,7 +42,7 @@ class ShortcutKind(NamedTuple):
     data: dict[str, Any]
 
 
-class StressCondition(NamedTuple):
+class StressTestCondition(NamedTuple):
     """One factor that differs from the usual condition.
 
     Attributes:
@@ -55,22 +58,22 @@ class StressCondition(NamedTuple):
     settings: dict[str, Any] = {}
 
 
-USUAL = StressCondition("", "usual")
+USUAL = StressTestCondition("", "usual")
 CONDITIONS = (
     USUAL,
-    StressCondition("contradicted", "0.3, 0.25", {"flips": (0.3, 0.25)}),
-    StressCondition("contradicted", "0.1, 0.2", {"flips": (0.1, 0.2)}),
-    StressCondition("contradicted", "0.05, 0.02", {"flips": (0.05, 0.02)}),
-    StressCondition("noise", "0", {"label_flip": 0.0}),
-    StressCondition("noise", "0.05", {"label_flip": 0.05}),
-    StressCondition("noise", "0.1", {"label_flip": 0.1}),
-    StressCondition("noise", "0.35", {"label_flip": 0.35}),
-    StressCondition("examples", "300", {"examples": 300}),
-    StressCondition("examples", "5,000", {"examples": 5000}),
-    StressCondition("places", "3", {"environments": 3}),
-    StressCondition("places", "6", {"environments": 6}),
-    StressCondition("places", "10", {"environments": 10}),
-    StressCondition("network", "cnn", settings={"network": "cnn"}),
+    StressTestCondition("contradicted", "0.3, 0.25", {"flips": (0.3, 0.25)}),
+    StressTestCondition("contradicted", "0.1, 0.2", {"flips": (0.1, 0.2)}),
+    StressTestCondition("contradicted", "0.05, 0.02", {"flips": (0.05, 0.02)}),
+    StressTestCondition("noise", "0", {"label_flip": 0.0}),
+    StressTestCondition("noise", "0.05", {"label_flip": 0.05}),
+    StressTestCondition("noise", "0.1", {"label_flip": 0.1}),
+    StressTestCondition("noise", "0.35", {"label_flip": 0.35}),
+    StressTestCondition("examples", "300", {"examples": 300}),
+    StressTestCondition("examples", "5,000", {"examples": 5000}),
+    StressTestCondition("places", "3", {"environments": 3}),
+    StressTestCondition("places", "6", {"environments": 6}),
+    StressTestCondition("places", "10", {"environments": 10}),
+    StressTestCondition("network", "cnn", settings={"network": "cnn"}),
 )
 QUICK = {"0.3, 0.25", "0.05, 0.02", "0", "300", "3", "6", "cnn"}
 """Values of the conditions of the quick form, for one kind."""
@@ -97,7 +100,7 @@ PLANTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @dataclass(frozen=True)
-class StressCell:
+class StressTestCell:
     """A kind of shortcut under a condition.
 
     Attributes:
@@ -107,7 +110,7 @@ class StressCell:
     """
 
     kind: ShortcutKind
-    condition: StressCondition
+    condition: StressTestCondition
     data: dict[str, Any] = field(hash=False)
 
     @property
@@ -123,25 +126,25 @@ class StressCell:
 
     def plan_jobs_by_role(
         self, learner: str, seeds: Sequence[int]
-    ) -> dict[str, list[Job]]:
+    ) -> dict[str, list[TrainingJob]]:
         """Plan the jobs of each role: the learner, its oracle and plain training."""
         jobs = {
-            "learner": self._plan_jobs(learner, seeds, ADAPT),
-            BASELINE: self._plan_jobs(BASELINE, seeds),
+            "learner": self._plan_jobs_of_learner(learner, seeds, ADAPT),
+            BASELINE: self._plan_jobs_of_learner(BASELINE, seeds),
         }
         # Without a shortcut, the oracle is the learner itself.
         jobs["oracle"] = jobs["learner"]
         if self.has_shortcut:
-            jobs["oracle"] = self._plan_jobs(learner, seeds, shortcut=False)
+            jobs["oracle"] = self._plan_jobs_of_learner(learner, seeds, shortcut=False)
         return jobs
 
-    def _plan_jobs(
+    def _plan_jobs_of_learner(
         self,
         learner: str,
         seeds: Sequence[int],
         adapt: tuple[RowCount, ...] = (),
         shortcut: bool = True,
-    ) -> list[Job]:
+    ) -> list[TrainingJob]:
         data = self.data if shortcut else {**self.data, "shortcut": False}
         dataset = create_dataset(self.kind.dataset, data)
         network = self.condition.settings.get("network")
@@ -149,7 +152,7 @@ class StressCell:
         is_small = self.kind.dataset == "planted" or data.get("source") == "digits"
         block = len(seeds) if is_small else 1
         return [
-            Job(
+            TrainingJob(
                 dataset=self.kind.dataset,
                 learner=learner,
                 order="sequential",
@@ -180,7 +183,7 @@ def list_shortcut_kinds(source: str, tables: Iterable[str] = ()) -> list[Shortcu
     name = "table-regression"
     kinds.append(ShortcutKind(name, "table: regression", "planted", regression))
     for table in tables:
-        folder, target, _ = parse_table_option(table)
+        folder, target, _ = parse_folder_target_and_features(table)
         for plant, (title, data) in PLANTS.items():
             place = {"path": folder, "target": target, **data}
             name = Path(folder).name
@@ -190,9 +193,9 @@ def list_shortcut_kinds(source: str, tables: Iterable[str] = ()) -> list[Shortcu
     return kinds
 
 
-def list_stress_cells(
+def list_stress_test_cells(
     kinds: Sequence[ShortcutKind], source: str, quick: bool = False
-) -> list[StressCell]:
+) -> list[StressTestCell]:
     """List the cells of these kinds: one for each condition that applies."""
     cells = []
     for number, kind in enumerate(kinds):
@@ -200,14 +203,14 @@ def list_stress_cells(
             is_wanted = condition.value in QUICK if number == 0 else False
             if quick and not is_wanted and condition != USUAL:
                 continue
-            data = _combine_data_settings(kind, condition)
-            if data is not None and _has_enough_rows(kind, condition, source):
-                cells.append(StressCell(kind, condition, data))
+            data = _combine_settings_of_kind_and_condition(kind, condition)
+            if data is not None and _have_files_enough_rows(kind, condition, source):
+                cells.append(StressTestCell(kind, condition, data))
     return cells
 
 
-def _combine_data_settings(
-    kind: ShortcutKind, condition: StressCondition
+def _combine_settings_of_kind_and_condition(
+    kind: ShortcutKind, condition: StressTestCondition
 ) -> dict[str, Any] | None:
     """Return the settings of the data set; None if the condition does not apply."""
     data = {**kind.data, **condition.data}
@@ -227,8 +230,8 @@ def _combine_data_settings(
     return data
 
 
-def _has_enough_rows(
-    kind: ShortcutKind, condition: StressCondition, source: str
+def _have_files_enough_rows(
+    kind: ShortcutKind, condition: StressTestCondition, source: str
 ) -> bool:
     """Whether the built-in digits and the files of real tables have enough rows."""
     count = condition.data.get("examples", 0) or condition.data.get("environments", 0)
@@ -238,5 +241,5 @@ def _has_enough_rows(
     if path is None:
         return True
     if condition.factor == "places":
-        return count < len(list_table_files(Path(path).expanduser()))
+        return count < len(list_table_files_in_folder(Path(path).expanduser()))
     return condition.value != "5,000"

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cirm.data.shortcuts import Shortcuts
 from cirm.environments import Environment
-from cirm.report.page import Picture
+from cirm.report.page import PngPicture
 from cirm.stress.cells import ShortcutKind
 
 SHOWN = 6  # examples of each place: three of a low label, three of a high one
@@ -20,7 +20,7 @@ MARGIN = 2.1  # inches for the names
 
 def render_shortcut_examples(
     kinds: Sequence[ShortcutKind], seed: int = 0
-) -> Picture | None:
+) -> PngPicture | None:
     """Draw examples of the kinds of shortcut in images; None without such kinds."""
     from matplotlib.figure import Figure
 
@@ -57,7 +57,7 @@ def render_shortcut_examples(
         f"Examples of each kind: at each place {half} of a low and then {half} of a "
         "high label."
     )
-    return Picture(file.getvalue(), caption)
+    return PngPicture(file.getvalue(), caption)
 
 
 def _take_examples_in_colour(place: Environment) -> list[Tensor]:

@@ -14,21 +14,21 @@ from torch import Tensor
 
 from cirm.data.planted import LOGIT_SPREAD, SHIFT, PlantedShortcutTable
 from cirm.data.shortcuts import CUES, Shortcuts
-from cirm.stress.cells import StressCell
+from cirm.stress.cells import StressTestCell
 
 GRID = 2001  # points of an integral over 16 standard deviations
 
 
-def compute_bayes_optimal_score(cell: StressCell) -> float | None:
+def compute_bayes_optimal_score(cell: StressTestCell) -> float | None:
     """Return the best possible accuracy or explained variance of a cell, in percent."""
     data = cell.data
     if cell.kind.dataset == "shortcuts":
-        return 100 * _compute_image_limit(Shortcuts(**data))
+        return 100 * _compute_bayes_limit_for_images(Shortcuts(**data))
     dataset = PlantedShortcutTable(**data)
     if dataset.path:
         return None
     if dataset.task != "regression":
-        return 100 * _compute_table_limit(dataset)
+        return 100 * _compute_bayes_limit_for_tables(dataset)
     if dataset.plant != "numeric":
         return None
     slope = 1 - 2 * dataset.test_flip
@@ -45,10 +45,10 @@ def compute_bayes_accuracy_of_channels(prior: Tensor, *channels: Tensor) -> floa
             [k, values].
 
     Example:
-        >>> prior, shape = torch.tensor([0.5, 0.5]), build_label_noise_channel(2, 0.25)
+        >>> prior, shape = torch.tensor([0.5, 0.5]), build_label_noise_matrix(2, 0.25)
         >>> round(compute_bayes_accuracy_of_channels(prior, shape), 4)
         0.75
-        >>> color = build_label_noise_channel(2, 0.9)
+        >>> color = build_label_noise_matrix(2, 0.9)
         >>> round(compute_bayes_accuracy_of_channels(prior, shape, color), 4)
         0.9
     """
@@ -58,17 +58,17 @@ def compute_bayes_accuracy_of_channels(prior: Tensor, *channels: Tensor) -> floa
     return float(joint.amax(0).sum())
 
 
-def build_label_noise_channel(classes: int, flip: float) -> Tensor:
+def build_label_noise_matrix(classes: int, flip: float) -> Tensor:
     """Return a channel that shows another label with probability `flip`, [k, k]."""
     chance = flip / (classes - 1)
     other = torch.full((classes, classes), chance, dtype=torch.double)
     return other.fill_diagonal_(1 - flip)
 
 
-def _compute_image_limit(dataset: Shortcuts) -> float:
-    classes = 10 if dataset.has_many_classes else 2
+def _compute_bayes_limit_for_images(dataset: Shortcuts) -> float:
+    classes = 10 if dataset.are_source_classes_predicted else 2
     prior = torch.full((classes,), 1 / classes, dtype=torch.double)
-    shape = build_label_noise_channel(classes, dataset.label_flip)
+    shape = build_label_noise_matrix(classes, dataset.label_flip)
     if dataset.kind == "classes-random":
         return compute_bayes_accuracy_of_channels(prior, shape)
     if dataset.kind == "classes-opposite":
@@ -77,11 +77,11 @@ def _compute_image_limit(dataset: Shortcuts) -> float:
         hue = dataset.test_flip * opposite + (1 - dataset.test_flip) * own
         return compute_bayes_accuracy_of_channels(prior, shape, hue)
     cues = CUES[dataset.kind][: dataset.environments if dataset.kind == "new" else None]
-    cue = build_label_noise_channel(2, dataset.test_flip)
+    cue = build_label_noise_matrix(2, dataset.test_flip)
     return compute_bayes_accuracy_of_channels(prior, shape, *[cue] * len(cues))
 
 
-def _compute_table_limit(dataset: PlantedShortcutTable) -> float:
+def _compute_bayes_limit_for_tables(dataset: PlantedShortcutTable) -> float:
     """Integrate over the log odds, whose mean differs from place to place."""
     grid = torch.linspace(-8, 8, GRID, dtype=torch.double)
     density = torch.exp(-(grid**2) / 2)
@@ -90,7 +90,7 @@ def _compute_table_limit(dataset: PlantedShortcutTable) -> float:
     # [label, log odds]: probability of a label and of such other columns
     joint = torch.stack([torch.sigmoid(-logit), torch.sigmoid(logit)]) * density
     if dataset.plant == "binary":
-        shown = build_label_noise_channel(2, dataset.test_flip)
+        shown = build_label_noise_matrix(2, dataset.test_flip)
     else:
         distance = torch.special.ndtri(torch.tensor(1 - dataset.test_flip))
         means = torch.stack([-distance, distance]).double()

@@ -6,11 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cirm.report import page
-from cirm.report.heat_map import HeatCell, plot_heat_map
-from cirm.report.markup import Markup, render_html_element
-from cirm.report.page import Picture, Section
-from cirm.report.table import Cell, Column, Table, build_statistic_cell
-from cirm.report.text import describe_adaptation, list_adaptation_row_counts
+from cirm.report.heat_map import HeatMapCell, plot_heat_map
+from cirm.report.markup import EscapedHtml, render_html_element
+from cirm.report.page import PageSection, PngPicture
+from cirm.report.table import (
+    ReportCell,
+    ReportColumn,
+    ReportTable,
+    build_mean_and_std_cell,
+)
+from cirm.report.text import describe_adaptation_to_rows, list_adaptation_row_counts
 from cirm.stress.cells import ADAPT, CONDITIONS
 from cirm.stress.results import (
     MAX_ADAPTATION_LOSS,
@@ -32,12 +37,12 @@ LOST = 20.0  # points below the reference at which the colour is full
 MOST_NAMED = 6  # cells that the lead names
 
 
-def build_stress_page(
+def build_stress_test_page(
     cells: Sequence[Summary],
     learner: str,
     notes: Sequence[str],
     command: str,
-    pictures: Sequence[Picture] = (),
+    pictures: Sequence[PngPicture] = (),
 ) -> str:
     """Build the page of a stress map as one self-contained HTML document."""
     unseen = (
@@ -58,16 +63,18 @@ def build_stress_page(
         "variance in percent."
     )
     content = [
-        Section(
+        PageSection(
             "",
             [
-                page.render_headline_numbers(list_stress_facts(cells)),
-                "A learner withstands the shortcut in a cell if three conditions hold:",
+                page.render_headline_numbers(list_stress_test_headline_numbers(cells)),
+                "A learner withstands a shortcut if three conditions hold:",
                 page.render_notes_as_list(CRITERIA),
             ],
         ),
-        Section("At a glance", [_render_overview(cells, learner, legend)]),
-        Section(
+        PageSection(
+            "At a glance", [_render_score_overview_figure(cells, learner, legend)]
+        ),
+        PageSection(
             "Unseen: no rows of the place are known",
             [
                 _render_heat_map_of_cells(
@@ -78,7 +85,7 @@ def build_stress_page(
             if cells
             else [],
         ),
-        Section(
+        PageSection(
             "Adapted: unlabelled rows of the place are known",
             [
                 _render_heat_map_of_cells(
@@ -88,38 +95,44 @@ def build_stress_page(
             if any(cell["adapted"] for cell in cells)
             else [],
         ),
-        Section("All numbers", [build_stress_table(cells, learner)]),
-        Section(
+        PageSection("All numbers", [build_stress_test_table(cells, learner)]),
+        PageSection(
             "Kinds of shortcut",
             [
-                *(page.render_picture(picture) for picture in pictures),
+                *(page.render_inline_png_picture(picture) for picture in pictures),
                 page.render_notes_as_list(_describe_shortcut_kinds(cells)),
             ],
         ),
-        Section("Command to run this again", [page.render_shell_command(command)]),
+        PageSection(
+            "Command that repeats this run", [page.render_shell_command(command)]
+        ),
     ]
-    title = f"Stress map of {learner}"
-    return page.render_page(title, write_stress_lead_paragraph(cells, learner), content)
+    title = f"Stress test of {learner}"
+    return page.render_html_page(
+        title, write_stress_test_summary_paragraph(cells, learner), content
+    )
 
 
-def write_stress_lead_paragraph(cells: Sequence[Summary], learner: str) -> str:
+def write_stress_test_summary_paragraph(cells: Sequence[Summary], learner: str) -> str:
     """Say in how many cells the learner withstands the shortcut, and where it fails."""
     if not cells:
-        return "No cell has results yet."
+        return "No combination of shortcut and condition has results yet."
     failed = sorted(
         (c for c in cells if not c["withstands"]), key=lambda c: float(c["gap"])
     )
     text = (
         f"{learner} withstands the shortcut in {len(cells) - len(failed)} of "
-        f"{len(cells)} cells."
+        f"{len(cells)} combinations of shortcut and condition."
     )
     if failed:
-        names = join_words(map(get_cell_name, failed), MOST_NAMED + 1)
+        names = join_words(map(format_name_of_stress_cell, failed), MOST_NAMED + 1)
         text += f" It fails in: {names}."
     return text
 
 
-def list_stress_facts(cells: Sequence[Summary]) -> list[tuple[str, str]]:
+def list_stress_test_headline_numbers(
+    cells: Sequence[Summary],
+) -> list[tuple[str, str]]:
     """Return the main numbers, each with its description."""
     if not cells:
         return []
@@ -128,11 +141,11 @@ def list_stress_facts(cells: Sequence[Summary]) -> list[tuple[str, str]]:
     facts = [
         (
             f"{held} of {len(cells)}",
-            ("cells in which the learner withstands the shortcut"),
+            ("combinations of shortcut and condition that the learner withstands"),
         ),
         (
             _format_signed_difference(worst["gap"]),
-            f"largest gap to the oracle ({get_cell_name(worst)})",
+            f"largest gap to the oracle ({format_name_of_stress_cell(worst)})",
         ),
     ]
     gains = [cell["gain"] for cell in cells if cell["gain"] is not None]
@@ -144,13 +157,13 @@ def list_stress_facts(cells: Sequence[Summary]) -> list[tuple[str, str]]:
     return facts
 
 
-def get_cell_name(cell: Summary) -> str:
+def format_name_of_stress_cell(cell: Summary) -> str:
     """Return the name of a cell in a few words."""
     condition = f" ({cell['factor']} {cell['value']})" if cell["factor"] else ""
     return f"{cell['title']}{condition}"
 
 
-def build_stress_table(cells: Sequence[Summary], learner: str) -> Table:
+def build_stress_test_table(cells: Sequence[Summary], learner: str) -> ReportTable:
     """Build the table of all numbers, with a row for each cell."""
     counts = list_adaptation_row_counts({str(n): cell for n, cell in enumerate(cells)})
     if not counts:
@@ -158,29 +171,32 @@ def build_stress_table(cells: Sequence[Summary], learner: str) -> Table:
     rows = []
     for cell in cells:
         verdict = "match" if cell["withstands"] else "differs"
-        unseen = build_statistic_cell(cell["unseen"], "accuracy")
+        unseen = build_mean_and_std_cell(cell["unseen"], "accuracy")
         adapted = [cell["adapted"].get(count) for count in counts]
         limit = cell["limit"]
         rows.append(
             [
-                Cell(cell["title"]),
-                Cell(f"{cell['factor']} {cell['value']}".strip()),
-                build_statistic_cell(cell["erm"], "accuracy"),
-                build_statistic_cell(cell["oracle"], "accuracy"),
-                Cell(unseen.text, unseen.spread, verdict),
+                ReportCell(cell["title"]),
+                ReportCell(f"{cell['factor']} {cell['value']}".strip()),
+                build_mean_and_std_cell(cell["erm"], "accuracy"),
+                build_mean_and_std_cell(cell["oracle"], "accuracy"),
+                ReportCell(unseen.text, unseen.spread, verdict),
                 *(
-                    build_statistic_cell(a, "accuracy") if a else Cell()
+                    build_mean_and_std_cell(a, "accuracy") if a else ReportCell()
                     for a in adapted
                 ),
-                Cell("" if limit is None else f"{limit:.1f}"),
+                ReportCell("" if limit is None else f"{limit:.1f}"),
             ]
         )
     columns = [
-        Column("shortcut"),
-        Column("condition"),
-        *(Column(name, "right") for name in ("erm", "oracle", "unseen")),
-        *(Column(describe_adaptation(count), "right") for count in counts),
-        Column("limit", "right"),
+        ReportColumn("shortcut"),
+        ReportColumn("condition"),
+        *(ReportColumn(name, "right") for name in ("erm", "oracle", "unseen")),
+        *(
+            ReportColumn(describe_adaptation_to_rows(count), "right")
+            for count in counts
+        ),
+        ReportColumn("limit", "right"),
     ]
     notes = [
         "Accuracy in percent, in regressions explained variance in percent, in the "
@@ -188,17 +204,21 @@ def build_stress_table(cells: Sequence[Summary], learner: str) -> Table:
         "on the same data without the shortcut. Limit: the Bayes limit.",
         "✓: the learner withstands the shortcut. " + " ".join(CRITERIA),
     ]
-    return Table(f"Stress map of {learner}", columns, rows, notes, row_headings=2)
+    return ReportTable(
+        f"Stress test of {learner}", columns, rows, notes, row_headings=2
+    )
 
 
-def _render_overview(cells: Sequence[Summary], learner: str, legend: str) -> Markup:
+def _render_score_overview_figure(
+    cells: Sequence[Summary], learner: str, legend: str
+) -> EscapedHtml:
     """Render the scores of each kind under usual conditions, before and after adapting.
 
     All differences are those to the oracle, so that columns can be compared.
     """
     usual = [cell for cell in cells if not cell["factor"]]
     if not usual:
-        return Markup()
+        return EscapedHtml()
     counts = list_adaptation_row_counts({str(n): cell for n, cell in enumerate(usual)})
     columns = [("", "erm"), ("", "unseen")]
     columns += [("number of rows adapted to", count) for count in counts]
@@ -210,7 +230,7 @@ def _render_overview(cells: Sequence[Summary], learner: str, legend: str) -> Mar
             if score and score["mean"] is not None and cell["oracle"]["mean"]:
                 mean = score["mean"]
                 gap = mean - cell["oracle"]["mean"]
-                heat = _build_heat_cell(mean, gap, _describe_cell_in_tooltip(cell))
+                heat = _build_heat_map_cell(mean, gap, _describe_cell_in_tooltip(cell))
                 made[row, column] = heat
     caption = (
         f"Accuracy at the unseen place for each kind of shortcut under usual "
@@ -224,11 +244,11 @@ def _render_overview(cells: Sequence[Summary], learner: str, legend: str) -> Mar
     return _render_scrolling_figure(caption, drawing)
 
 
-def _render_scrolling_figure(caption: str, drawing: Markup) -> Markup:
+def _render_scrolling_figure(caption: str, drawing: EscapedHtml) -> EscapedHtml:
     box = render_html_element(
         "div", drawing, class_="scroll", tabindex="0", role="group"
     )
-    return page.render_figure(caption, box)
+    return page.render_html_figure(caption, box)
 
 
 def _describe_cell_in_tooltip(cell: Summary) -> str:
@@ -239,18 +259,20 @@ def _describe_cell_in_tooltip(cell: Summary) -> str:
         if cell[name]["mean"] is not None
     ]
     parts += [
-        f"{describe_adaptation(rows)} {score['mean']:.1f}"
+        f"{describe_adaptation_to_rows(rows)} {score['mean']:.1f}"
         for rows, score in cell["adapted"].items()
         if score["mean"] is not None
     ]
     if cell["limit"] is not None:
         parts.append(f"limit {cell['limit']:.1f}")
-    return f"{get_cell_name(cell)}: {', '.join(parts)}"
+    return f"{format_name_of_stress_cell(cell)}: {', '.join(parts)}"
 
 
 def _render_heat_map_of_cells(
-    cells: Sequence[Summary], make: Callable[[Summary], HeatCell | None], caption: str
-) -> Markup:
+    cells: Sequence[Summary],
+    make: Callable[[Summary], HeatMapCell | None],
+    caption: str,
+) -> EscapedHtml:
     """Render a heat map with kinds as rows and conditions as columns."""
     kinds = list(dict.fromkeys(str(cell["title"]) for cell in cells))
     known = {(cell["factor"], cell["value"]) for cell in cells}
@@ -267,24 +289,26 @@ def _render_heat_map_of_cells(
     return _render_scrolling_figure(caption, drawing)
 
 
-def _build_unseen_score_cell(cell: Summary) -> HeatCell:
-    return _build_heat_cell(
+def _build_unseen_score_cell(cell: Summary) -> HeatMapCell:
+    return _build_heat_map_cell(
         cell["unseen"]["mean"], cell["gap"], _describe_cell_in_tooltip(cell)
     )
 
 
-def _build_adapted_score_cell(cell: Summary) -> HeatCell | None:
+def _build_adapted_score_cell(cell: Summary) -> HeatMapCell | None:
     statistic = cell["adapted"].get("all")
     if statistic is None or statistic["mean"] is None:
         return None
     mean, limit = statistic["mean"], cell["limit"]
     tip = _describe_cell_in_tooltip(cell)
     if limit is None:
-        return _build_heat_cell(mean, mean - cell["oracle"]["mean"], tip, "({})")
-    return _build_heat_cell(mean, mean - limit, tip)
+        return _build_heat_map_cell(mean, mean - cell["oracle"]["mean"], tip, "({})")
+    return _build_heat_map_cell(mean, mean - limit, tip)
 
 
-def _build_heat_cell(mean: float, gap: float, tip: str, note: str = "{}") -> HeatCell:
+def _build_heat_map_cell(
+    mean: float, gap: float, tip: str, note: str = "{}"
+) -> HeatMapCell:
     """Colour by the gap: blue above the tolerance, then ever more vermilion."""
     # Strengths begin at a third, so that the two colours differ at their border.
     if gap >= -MAX_GAP:
@@ -294,7 +318,7 @@ def _build_heat_cell(mean: float, gap: float, tip: str, note: str = "{}") -> Hea
     text = ("" if strength > 0 else "✗ ") + note.format(
         _format_signed_difference(gap, 0)
     )
-    return HeatCell(f"{mean:.0f}", text, strength, tip)
+    return HeatMapCell(f"{mean:.0f}", text, strength, tip)
 
 
 def _format_signed_difference(gap: float, digits: int = 1) -> str:

@@ -8,12 +8,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from cirm.records import AdaptedScore, Record, Score
+from cirm.records import AdaptedScoreRecord, Record, ScoreRecord
 from cirm.report.summary import average_values_over_seeds
-from cirm.runs.archive import JobArchive, load_archive, unpack_job_records
-from cirm.runs.jobs import Job
+from cirm.runs.archive import FinishedJobArchive, load_job_archive, unpack_job_records
+from cirm.runs.jobs import TrainingJob
 from cirm.runs.local import list_unfinished_jobs
-from cirm.stress.cells import BASELINE, StressCell
+from cirm.stress.cells import BASELINE, StressTestCell
 from cirm.stress.limits import compute_bayes_optimal_score
 
 MAX_GAP = 4.0  # points below the oracle that count as withstanding the shortcut
@@ -26,7 +26,7 @@ RARE_CONTRADICTION_RATE = (
 
 
 @dataclass(frozen=True)
-class StressPlan:
+class StressTestPlan:
     """The cells of a stress map and their jobs.
 
     Attributes:
@@ -37,31 +37,33 @@ class StressPlan:
 
     learner: str
     seeds: tuple[int, ...]
-    cells: Sequence[tuple[StressCell, Mapping[str, list[Job]]]]
+    cells: Sequence[tuple[StressTestCell, Mapping[str, list[TrainingJob]]]]
 
     @classmethod
     def from_cells(
-        cls, cells: Sequence[StressCell], learner: str, seeds: Sequence[int]
-    ) -> StressPlan:
+        cls, cells: Sequence[StressTestCell], learner: str, seeds: Sequence[int]
+    ) -> StressTestPlan:
         """Plan the jobs of all cells."""
         planned = [(cell, cell.plan_jobs_by_role(learner, seeds)) for cell in cells]
         return cls(learner, tuple(seeds), planned)
 
     @property
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[TrainingJob]:
         """All jobs, each once: cells share some."""
         jobs = [job for _, roles in self.cells for own in roles.values() for job in own]
         return list({job.key: job for job in jobs}.values())
 
-    def list_waiting_jobs(self, folder: Path) -> list[Job]:
+    def list_jobs_without_results(self, folder: Path) -> list[TrainingJob]:
         """List the jobs without results in this folder."""
-        entries = load_archive(folder).entries
+        entries = load_job_archive(folder).entries
         return list_unfinished_jobs(
             [j for j in self.jobs if j.key not in entries], folder
         )
 
 
-def summarise_cells(plan: StressPlan, archive: JobArchive) -> list[dict[str, Any]]:
+def summarise_stress_test_cells(
+    plan: StressTestPlan, archive: FinishedJobArchive
+) -> list[dict[str, Any]]:
     """Return the scores of each cell that has results, as plain values.
 
     Scores are accuracies in percent; in a regression, the share of the target's
@@ -70,12 +72,14 @@ def summarise_cells(plan: StressPlan, archive: JobArchive) -> list[dict[str, Any
     return [
         summary
         for cell, roles in plan.cells
-        if (summary := _summarise_cell(cell, roles, archive)) is not None
+        if (summary := _summarise_stress_test_cell(cell, roles, archive)) is not None
     ]
 
 
-def _summarise_cell(
-    cell: StressCell, roles: Mapping[str, list[Job]], archive: JobArchive
+def _summarise_stress_test_cell(
+    cell: StressTestCell,
+    roles: Mapping[str, list[TrainingJob]],
+    archive: FinishedJobArchive,
 ) -> dict[str, Any] | None:
     records = {
         role: [
@@ -91,12 +95,12 @@ def _summarise_cell(
     )
     if not unseen or not oracle:
         return None
-    adapted: dict[str, list[AdaptedScore]] = {}
+    adapted: dict[str, list[AdaptedScoreRecord]] = {}
     for record in records["learner"]:
-        if isinstance(record, AdaptedScore) and record.split == "test":
+        if isinstance(record, AdaptedScoreRecord) and record.split == "test":
             adapted.setdefault(record.rows, []).append(record)
-    gaps = _subtract_scores_by_seed(unseen, oracle)
-    gains = _subtract_scores_by_seed(adapted.get("all", []), unseen)
+    gaps = _compute_score_difference_by_seed(unseen, oracle)
+    gains = _compute_score_difference_by_seed(adapted.get("all", []), unseen)
     flips = cell.data.get("flips") or (1.0,)
     allowed = MAX_GAP_IF_RARE if max(flips) <= RARE_CONTRADICTION_RATE else MAX_GAP
     is_close = fmean(gaps) >= -allowed and min(gaps) >= -MAX_GAP_OF_ANY_SEED
@@ -120,15 +124,15 @@ def _summarise_cell(
     }
 
 
-def _select_unseen_scores(records: Sequence[Record]) -> list[Score]:
+def _select_unseen_scores(records: Sequence[Record]) -> list[ScoreRecord]:
     """Return the scores in the unseen environment after the last stage."""
-    scores = [r for r in records if isinstance(r, Score) and r.split == "test"]
+    scores = [r for r in records if isinstance(r, ScoreRecord) and r.split == "test"]
     last = max((score.stage for score in scores), default=0)
     return [score for score in scores if score.stage == last]
 
 
 def _average_scores_over_seeds(
-    scores: Sequence[Score | AdaptedScore],
+    scores: Sequence[ScoreRecord | AdaptedScoreRecord],
 ) -> dict[str, Any]:
     """Return mean and standard deviation over seeds, errors as explained variance."""
     statistic = average_values_over_seeds(scores)._asdict()
@@ -139,8 +143,8 @@ def _average_scores_over_seeds(
     return statistic
 
 
-def _subtract_scores_by_seed(
-    scores: Sequence[Score | AdaptedScore], others: Sequence[Score]
+def _compute_score_difference_by_seed(
+    scores: Sequence[ScoreRecord | AdaptedScoreRecord], others: Sequence[ScoreRecord]
 ) -> list[float]:
     """Return the difference of each seed, such that more is better."""
     base = {score.seed: score.value for score in others}

@@ -6,7 +6,10 @@ import torch
 from cirm.environments import Environment, Stream, Task
 from cirm.learners import create
 from cirm.learners.steady.columns_basis import find_one_hot_blocks
-from cirm.model.state_tensors import flatten_state, unflatten_state
+from cirm.model.state_tensors import (
+    flatten_state_to_tensors_by_path,
+    restore_state_from_tensors,
+)
 from cirm.randomness import Randomness
 
 AGREEMENT = {"a": 0.9, "b": 0.8, "c": 0.1}
@@ -368,12 +371,12 @@ def test_a_shortcut_spread_over_several_features_is_found(kind):
 def test_a_state_of_an_earlier_revision_is_opened_and_learns_on(values):
     places = [make_place(name, values=values) for name in "ab"]
     learner, state = train(Stream.create_sequential(places[:1]))
-    tensors = flatten_state(state)
+    tensors = flatten_state_to_tensors_by_path(state)
     for name in learner.added_later:
         tensors.pop(name, None)  # the other engine's
-    opened = unflatten_state(learner, tensors)
+    opened = restore_state_from_tensors(learner, tensors)
     later = learner.observe(opened, (places[1],), Randomness((0,)).at("stage", 1))
     assert later.unstable.tolist() == [[False] * 4 + [True]]
     del tensors["state.unit"]
     with pytest.raises(ValueError, match=r"lacks the tensor 'state\.unit'"):
-        unflatten_state(learner, tensors)
+        restore_state_from_tensors(learner, tensors)

@@ -16,38 +16,38 @@ from cirm.learners.steady import Steady, directions_state
 from cirm.learners.steady import directions_search as search
 from cirm.learners.steady import directions_tables as tables
 from cirm.learners.steady.directions_adapt import (
-    find_reason_to_refuse_estimate,
-    may_be_leak,
-    measure_information,
+    find_reason_to_refuse_adaptation,
+    may_misread_feature_leak_class,
+    measure_log_likelihood_gain_over_chance,
 )
 from cirm.learners.steady.directions_features import (
-    build_first_guesses,
+    build_first_feature_guesses,
     build_network_feature,
     compute_feature_values,
     compute_values_given_class,
+    do_values_tell_more_about_class,
     find_clearest_changed_feature,
     find_directions_of_feature,
-    fit_feature,
-    measure_distance,
+    fit_nearest_centre_feature,
+    measure_distance_of_nearest_centres,
     measure_separation_by_kernel,
-    shrink_to_separation,
-    tells_more,
+    shrink_centres_to_separation,
 )
-from cirm.learners.steady.directions_stable import compute_spread_ratio
+from cirm.learners.steady.directions_stable import compute_ensemble_spread_ratio
 from cirm.learners.steady.directions_stage import remove_directions_from_rows
 from cirm.learners.steady.directions_statistics import (
     append_image_statistics,
     compute_image_statistics,
     count_image_statistics,
-    fit_statistics_scale,
+    fit_image_statistics_scale,
 )
 from cirm.learners.steady.directions_views import (
     HIDDEN,
-    add_mean_pattern_to_view,
-    apply_view,
-    build_identity_view,
+    add_mean_pattern_to_hiding_view,
+    build_view_that_hides_nothing,
     erase_changed_entries,
-    fit_view,
+    fit_feature_hiding_view,
+    hide_feature_in_rows,
     measure_feature_visibility,
 )
 from cirm.memory import select_replica
@@ -88,7 +88,7 @@ def test_em_with_a_perfect_model_counts_as_if_there_were_labels():
     _, values, y = draw_rows(2)
     logits = 100 * torch.nn.functional.one_hot(y, 2).float()
     counted = tables.convert_counts_to_probabilities(
-        tables.count_values_by_class(values, y, 2)
+        tables.count_feature_values_by_class(values, y, 2)
     )
     estimate = tables.estimate_value_tables_by_em(logits, values)
     torch.testing.assert_close(estimate.tables, counted, atol=1e-3, rtol=0)
@@ -160,20 +160,25 @@ def test_the_interval_of_a_table_covers_the_truth():
 
 def test_a_leak_is_measured_and_taken_out():
     logits, values, y = draw_rows(3, right=(0.8,))
-    clean = tables.measure_logit_leak(logits, values, y)
+    clean = tables.measure_feature_leak_into_logits(logits, values, y)
     assert clean.size < 3 * clean.error
     shift = torch.tensor([[0.7, -0.7], [-0.7, 0.7]])
     leaky = logits + shift[values[0]]
-    leak = tables.measure_logit_leak(leaky, values, y)
+    leak = tables.measure_feature_leak_into_logits(leaky, values, y)
     assert leak.size > 5 * leak.error
     corrected = leaky - leak.parts[0][values[0]].float()
-    assert tables.measure_logit_leak(corrected, values, y).size < 3 * leak.error
+    assert (
+        tables.measure_feature_leak_into_logits(corrected, values, y).size
+        < 3 * leak.error
+    )
 
 
 def test_the_temperature_of_logits_that_are_too_large_brings_them_back():
     logits, _, y = draw_rows(4, n=20_000)
     none = torch.zeros(len(y), 2).double()
-    assert tables.fit_temperature(3 * logits, none, y) == pytest.approx(1 / 3, rel=0.1)
+    assert tables.fit_logit_temperature(3 * logits, none, y) == pytest.approx(
+        1 / 3, rel=0.1
+    )
 
 
 def test_tables_of_earlier_rows_follow_from_their_class_means():
@@ -189,7 +194,7 @@ def test_tables_of_earlier_rows_follow_from_their_class_means():
     rows, values, targets = draw(0.9)
     past, _, earlier = draw(0.6)
     means = torch.stack([past[earlier == c].mean(0) for c in (0, 1)])
-    table = tables.infer_table_of_past_rows(rows, means, values, targets)
+    table = tables.infer_value_table_of_past_rows(rows, means, values, targets)
     expected = torch.tensor([[0.6, 0.4], [0.4, 0.6]])
     torch.testing.assert_close(table, expected, atol=0.04, rtol=0)
 
@@ -212,7 +217,7 @@ def test_p_values_are_uniform_if_nothing_changed():
     for seed in range(150):
         past, new = draw_moments(seed)
         axes = search.find_principal_axes_within_classes(
-            search.pool_class_moments(past, new)
+            search.pool_class_moments_of_environments(past, new)
         )
         p_values.append(
             search.measure_change_of_class_means(past, new, axes).discriminant
@@ -226,7 +231,7 @@ def test_the_family_of_tests_has_its_level_and_power():
         for seed in range(100):
             past, new = draw_moments(seed, shift)
             axes = search.find_principal_axes_within_classes(
-                search.pool_class_moments(past, new)
+                search.pool_class_moments_of_environments(past, new)
             )
             found += (
                 search.measure_change_of_class_means(past, new, axes).p_value < 0.05
@@ -243,7 +248,7 @@ def test_an_estimate_is_used_only_if_gains_outweigh_losses():
     mirror = log_table.flip(1)
 
     def refuse(*draws):
-        return find_reason_to_refuse_estimate(logits, values[:1], torch.stack(draws))
+        return find_reason_to_refuse_adaptation(logits, values[:1], torch.stack(draws))
 
     assert refuse(*[log_table] * 10) == 0
     assert refuse(*[log_table] * 9, mirror) == 0
@@ -257,7 +262,9 @@ def test_an_estimate_that_contradicts_the_stable_model_is_refused():
     values = (logits[:, 1] > logits[:, 0]).long()[None]  # the stable model leaks
     against = torch.tensor([[[0.1, 0.9], [0.9, 0.1]]]).double().log()
     assert (
-        find_reason_to_refuse_estimate(logits, values, against[None].repeat(8, 1, 1, 1))
+        find_reason_to_refuse_adaptation(
+            logits, values, against[None].repeat(8, 1, 1, 1)
+        )
         == 7
     )
 
@@ -267,9 +274,9 @@ def test_the_mean_of_members_gets_the_spread_of_one_back():
     targets = torch.randint(2, (4000,), generator=generator)
     common = torch.randn(4000, 2, generator=generator) + 3 * targets[:, None]
     noise = torch.randn(5, 4000, 2, generator=generator)
-    factor = compute_spread_ratio(common + 2 * noise, targets)
+    factor = compute_ensemble_spread_ratio(common + 2 * noise, targets)
     assert factor == pytest.approx((5 / (1 + 4 / 5)) ** 0.5, rel=0.02)
-    assert compute_spread_ratio(common[None], targets) == pytest.approx(1)
+    assert compute_ensemble_spread_ratio(common[None], targets) == pytest.approx(1)
 
 
 def paint(kind, n=600, seed=0, right=0.8):
@@ -291,9 +298,9 @@ def paint(kind, n=600, seed=0, right=0.8):
 def test_a_view_takes_a_colour_out_of_pictures_exactly():
     rows, values, targets, grey = paint("colour")
     shape = (2, 6, 6)
-    view = fit_view(rows, values, targets, 2, shape)
-    seen = apply_view(view, rows, values)
-    scale = fit_statistics_scale(rows, targets, shape)
+    view = fit_feature_hiding_view(rows, values, targets, 2, shape)
+    seen = hide_feature_in_rows(view, rows, values)
+    scale = fit_image_statistics_scale(rows, targets, shape)
     assert measure_feature_visibility(seen, values, targets, 2, shape, scale) < HIDDEN
     assert measure_feature_visibility(rows, values, targets, 2, shape, scale) > 0.9
     common = int(torch.bincount(values).argmax())
@@ -307,8 +314,8 @@ def test_a_view_takes_an_inversion_and_a_brightness_out_of_grey_pictures(kind):
     grey, values, targets, _ = paint("none")
     changed = 1 - grey if kind == "inverted" else 0.5 * grey
     rows = torch.where(values[:, None] == 1, changed, grey)
-    view = fit_view(rows, values, targets, 2, (1, 6, 6))
-    seen = apply_view(view, rows, values)
+    view = fit_feature_hiding_view(rows, values, targets, 2, (1, 6, 6))
+    seen = hide_feature_in_rows(view, rows, values)
     common = int(torch.bincount(values).argmax())
     wanted = grey if common == 0 else changed
     assert (seen - wanted).square().mean() < 0.02 * (rows - wanted).square().mean()
@@ -319,17 +326,20 @@ def test_a_pattern_takes_a_mark_out_of_pictures_and_nothing_else():
     rows, mark = grey.clone(), torch.zeros(36).double()
     mark[:2] = 0.7
     rows[values == 1] += mark
-    channels = fit_view(rows, values, targets, 2, (1, 6, 6))
-    assert not channels.changes_rows()
-    view = add_mean_pattern_to_view(channels, rows, values, targets, 2)
+    channels = fit_feature_hiding_view(rows, values, targets, 2, (1, 6, 6))
+    assert not channels.does_view_change_rows()
+    view = add_mean_pattern_to_hiding_view(channels, rows, values, targets, 2)
     common = int(torch.bincount(values).argmax())
     wanted = mark if common == 1 else -mark
     torch.testing.assert_close(view.pattern[1 - common], wanted, atol=0.1, rtol=0)
     assert not view.pattern[1 - common, 2:].any() and not view.pattern[common].any()
-    scale = fit_statistics_scale(rows, targets, (1, 6, 6))
+    scale = fit_image_statistics_scale(rows, targets, (1, 6, 6))
     parts = values, targets, 2, (1, 6, 6), scale
     assert measure_feature_visibility(rows, *parts) > 0.6
-    assert measure_feature_visibility(apply_view(view, rows, values), *parts) < HIDDEN
+    assert (
+        measure_feature_visibility(hide_feature_in_rows(view, rows, values), *parts)
+        < HIDDEN
+    )
 
 
 @pytest.mark.parametrize("size", [2, 4])
@@ -340,14 +350,16 @@ def test_what_is_cut_out_of_pictures_is_erased_unless_little_would_be_left(size)
     hole[:size, : size + 1] = True
     rows[(values == 1)[:, None, None] & hole] = 0
     rows = rows.flatten(1)
-    none = build_identity_view(fit_view(rows, values, targets, 2, (1, 6, 6)))
+    none = build_view_that_hides_nothing(
+        fit_feature_hiding_view(rows, values, targets, 2, (1, 6, 6))
+    )
     view = erase_changed_entries(none, rows, values, targets, 2)
-    assert view.changes_rows() == (size == 2)
+    assert view.does_view_change_rows() == (size == 2)
     if size == 2:
         erased = view.erased.bool()
         assert erased[hole.flatten()].all()
         assert erased.sum() <= hole.sum() + 1  # by chance, at the limit of 2 log d
-        assert torch.equal(apply_view(view, rows, values), grey * ~erased)
+        assert torch.equal(hide_feature_in_rows(view, rows, values), grey * ~erased)
 
 
 def test_values_are_as_far_apart_as_those_of_rows_that_were_not_seen():
@@ -355,12 +367,12 @@ def test_values_are_as_far_apart_as_those_of_rows_that_were_not_seen():
     axes = search.find_principal_axes_within_classes(
         search.compute_class_moments(rows, targets, 2)
     )
-    feature = fit_feature(rows, values, targets, 2, axes)
-    shrunk = shrink_to_separation(feature, 2.5)
-    assert measure_distance(shrunk) == pytest.approx(2.5)
-    assert measure_distance(shrink_to_separation(feature, 1e9)) == pytest.approx(
-        measure_distance(feature)
-    )
+    feature = fit_nearest_centre_feature(rows, values, targets, 2, axes)
+    shrunk = shrink_centres_to_separation(feature, 2.5)
+    assert measure_distance_of_nearest_centres(shrunk) == pytest.approx(2.5)
+    assert measure_distance_of_nearest_centres(
+        shrink_centres_to_separation(feature, 1e9)
+    ) == pytest.approx(measure_distance_of_nearest_centres(feature))
     both = [compute_feature_values(one, rows) for one in (feature, shrunk)]
     assert torch.equal(*both)
 
@@ -369,7 +381,7 @@ def test_a_spread_that_no_mean_shows_is_visible():
     rows, values, targets, _ = paint("none")
     rows = rows - rows.mean(0)
     rows[values == 1] *= 3
-    parts = values, targets, 2, (36,), fit_statistics_scale(rows, targets, (36,))
+    parts = values, targets, 2, (36,), fit_image_statistics_scale(rows, targets, (36,))
     assert measure_feature_visibility(rows, *parts) > 0.5
 
 
@@ -387,12 +399,12 @@ def search_pictures(kinds, n=1000):
         rows, u, y, _ = paint(kinds, n=n, seed=seed, right=right)
         shape = (2, 6, 6) if rows.shape[1] == 72 else (1, 6, 6)
         if parts is None:
-            scale = fit_statistics_scale(rows, y, shape)
+            scale = fit_image_statistics_scale(rows, y, shape)
         rows = append_image_statistics(rows, shape, scale)
         moments.append(search.compute_class_moments(rows, y, 2))
         parts = rows, u, y, shape
     axes = search.find_principal_axes_within_classes(
-        search.pool_class_moments(*moments)
+        search.pool_class_moments_of_environments(*moments)
     )
     return *parts, moments, axes
 
@@ -402,7 +414,9 @@ def test_the_feature_behind_a_change_is_found_and_set_aside(kind):
     rows, u, y, shape, moments, axes = search_pictures(kind)
     change = search.measure_change_of_class_means(*moments, axes)
     assert change.p_value < 0.01
-    guesses = build_first_guesses(rows, count_image_statistics(shape), y, change, axes)
+    guesses = build_first_feature_guesses(
+        rows, count_image_statistics(shape), y, change, axes
+    )
     finding = find_clearest_changed_feature(rows, y, guesses, *moments, axes)
     assert (finding.values == u).double().mean() > 0.99
     assert finding.separation > 4
@@ -411,13 +425,15 @@ def test_the_feature_behind_a_change_is_found_and_set_aside(kind):
     )
     traces = find_directions_of_feature(rows, finding.values, y, 2)
     left = [
-        search.ClassMoments(
+        search.ClassMeansAndScatter(
             m.counts,
             *(remove_directions_from_rows(part, traces) for part in m[1:]),
         )
         for m in moments
     ]
-    axes = search.find_principal_axes_within_classes(search.pool_class_moments(*left))
+    axes = search.find_principal_axes_within_classes(
+        search.pool_class_moments_of_environments(*left)
+    )
     assert search.measure_change_of_class_means(*left, axes).p_value > 0.05
 
 
@@ -431,8 +447,8 @@ def test_a_better_reading_tells_more_and_a_mixture_is_less_far_apart():
 
     y = torch.randint(2, (1000,), generator=generator)
     u, stable = flip(y, 0.2), flip(y, 0.1)
-    assert tells_more(u, flip(u, 0.05), y, 2)
-    assert not tells_more(flip(u, 0.05), u, y, 2)
+    assert do_values_tell_more_about_class(u, flip(u, 0.05), y, 2)
+    assert not do_values_tell_more_about_class(flip(u, 0.05), u, y, 2)
     noise = torch.randn(1000, 6, generator=generator).double()
     ring = 3 * (1 - u[:, None]) * F.normalize(noise[:, :2], dim=1)  # not linear
     rows = torch.cat([ring + 0.3 * noise[:, 2:4], noise[:, 4:]], 1)
@@ -451,7 +467,7 @@ def test_values_of_labelled_rows_are_read_with_fewer_errors():
     axes = search.find_principal_axes_within_classes(
         search.compute_class_moments(rows, y, 2)
     )
-    feature = fit_feature(rows, u, y, 2, axes)
+    feature = fit_nearest_centre_feature(rows, u, y, 2, axes)
     alone = compute_feature_values(feature, rows)
     given = compute_values_given_class(feature, rows, y)
     errors = [float((v != u).double().mean()) for v in (alone, given)]
@@ -466,10 +482,12 @@ def test_values_of_labelled_rows_are_read_with_fewer_errors():
 def test_a_misread_feature_that_means_what_it_meant_before_may_be_a_leak(
     separation, agreement, is_suspect
 ):
-    state = directions_state.create_state_before_data(torch.zeros(1, 5, 3))
-    state = directions_state.allocate_state_tensors(state, (4,), 2)
+    state = directions_state.create_initial_directions_state(torch.zeros(1, 5, 3))
+    state = directions_state.allocate_directions_state_tensors(state, (4,), 2)
     finding = build_network_feature(torch.arange(2), torch.zeros(2, 4), 2, separation)
-    assert measure_distance(finding.feature) == pytest.approx(separation)
+    assert measure_distance_of_nearest_centres(finding.feature) == pytest.approx(
+        separation
+    )
     state.features.centres[0, 0] = finding.feature.centres
     state.views.mixing[:] = torch.eye(1)
     state.tables[0, 0, 0] = torch.tensor([[400.0, 100], [50, 450]])
@@ -477,15 +495,15 @@ def test_a_misread_feature_that_means_what_it_meant_before_may_be_a_leak(
     state = select_replica(state._replace(found=one, places=one), 0)
     estimate = torch.tensor([[agreement, 1 - agreement]])
     estimate = torch.cat([estimate, estimate.flip(1)])[None].double()
-    assert may_be_leak(state, estimate) == is_suspect
+    assert may_misread_feature_leak_class(state, estimate) == is_suspect
 
 
 def test_information_counts_what_the_stable_model_knows_beside_how_often_it_is_right():
-    state = directions_state.create_state_before_data(torch.zeros(1, 5, 3))
-    state = directions_state.allocate_state_tensors(state, (4,), 2)
+    state = directions_state.create_initial_directions_state(torch.zeros(1, 5, 3))
+    state = directions_state.allocate_directions_state_tensors(state, (4,), 2)
     state.moments.counts[:] = 500
     state.gains[0, 1] = torch.tensor([1000.0, -0.683, 0.49, -0.5, 0.8])
-    information = measure_information(select_replica(state, 0))
+    information = measure_log_likelihood_gain_over_chance(select_replica(state, 0))
     assert information == pytest.approx(1000 * (math.log(2) - 0.683), abs=0.01)
 
 
@@ -496,13 +514,13 @@ def test_statistics_of_images_of_one_row_or_column_are_finite():
 
 
 def test_tests_that_find_nothing_at_all_have_a_large_p_value():
-    assert search.ChangeTest(1.0, torch.ones(3), 0.0).p_value > 0.9
+    assert search.ChangeTestResult(1.0, torch.ones(3), 0.0).p_value > 0.9
 
 
 def test_the_smallest_p_value_of_independent_axes_is_uniform_when_corrected():
     axes = torch.rand(4000, 50, generator=torch.Generator().manual_seed(1))
     corrected = [
-        search.ChangeTest(0.5, row, 0.0).corrected_p_value_of_axes for row in axes
+        search.ChangeTestResult(0.5, row, 0.0).corrected_p_value_of_axes for row in axes
     ]
     assert stats.kstest(corrected, "uniform").pvalue > 0.01
 
@@ -571,7 +589,7 @@ def test_a_shift_is_read_by_a_network_and_left_out():
     assert state.found.tolist() == [1]
     assert state.features.is_taught[0, 0]
     inputs = problem.test[0].take_all(1).x
-    engine = learner._create_engine()
+    engine = learner._create_engine_for_inputs()
     with torch.no_grad():
         _, values = engine._compute_stable_logits(state, inputs)
     assert (values[0][0] == u).float().mean() > 0.85
@@ -628,7 +646,7 @@ def test_the_size_of_a_change_is_unbiased(shift):
             for rows in (first, second + moved[y])
         )
         axes = search.find_principal_axes_within_classes(
-            search.pool_class_moments(past, new)
+            search.pool_class_moments_of_environments(past, new)
         )
         sizes.append(search.measure_change_of_class_means(past, new, axes).size)
     # each class has n/2 rows, and the difference of its means a precision of n/4

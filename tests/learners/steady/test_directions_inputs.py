@@ -7,7 +7,7 @@ from cirm.learners import create
 from cirm.learners.steady import Steady
 from cirm.learners.steady.directions_inputs import (
     SPREAD,
-    create_scale_before_data,
+    create_identity_input_scale,
     fit_input_scale,
     scale_inputs,
 )
@@ -31,7 +31,7 @@ def test_channels_are_centred_and_keep_their_ratio():
 
 def test_inputs_stay_as_they_are_before_any_data():
     inputs = torch.ones(2, 5, 4)
-    assert scale_inputs(inputs, create_scale_before_data(2)) is inputs
+    assert scale_inputs(inputs, create_identity_input_scale(2)) is inputs
 
 
 def train(inputs, targets, network=None):

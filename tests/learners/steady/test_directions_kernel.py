@@ -45,7 +45,7 @@ def test_p_values_have_their_level_although_directions_are_fitted_to_the_same_ro
             for _ in range(2)
         ]
         axes = search.find_principal_axes_within_classes(
-            search.pool_class_moments(*moments)
+            search.pool_class_moments_of_environments(*moments)
         )
         p_value = search.compute_p_value_along_discriminant(*moments, axes, 0.1)
         squares.append(torch.special.ndtri(torch.tensor(p_value / 2)).square())
@@ -82,7 +82,7 @@ def test_a_change_that_moves_no_mean_of_inputs_is_found(right, is_found):
             for x, y in drawn
         ]
         axes = search.find_principal_axes_within_classes(
-            search.pool_class_moments(*moments)
+            search.pool_class_moments_of_environments(*moments)
         )
         p_values[name] = search.compute_p_value_along_discriminant(
             *moments, axes, DISCRIMINANT_RIDGE

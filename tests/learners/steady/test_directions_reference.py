@@ -10,17 +10,17 @@ def test_new_rows_are_answered_by_the_mean_and_counted_by_the_members(monkeypatc
     # One replica, two members, three rows: the members agree on the first row only.
     logits = [[[4.0, 0.0], [0.0, 3.0], [0.0, 9.0]], [[2.0, 0.0], [1.0, 0.0], [5.0, 0]]]
     monkeypatch.setattr(
-        reference, "compute_member_outputs", lambda *_: torch.tensor([logits])
+        reference, "compute_ensemble_member_outputs", lambda *_: torch.tensor([logits])
     )
     targets = torch.tensor([[0, 1, 0]])
-    answers, right = reference.predict_with_reference(None, None, None, targets)
+    answers, right = reference.predict_with_easiest_predictor(None, None, None, targets)
     assert answers.tolist() == [[0, 1, 1]]
     assert right.tolist() == [[1.0, 0.5, 0.5]]
 
 
 def test_correct_answers_are_counted_by_class():
     right, targets = torch.tensor([1.0, 0.5, 0.0, 1.0]), torch.tensor([0, 0, 2, 2])
-    tally = reference.count_correct_answers(right, targets, 3)
+    tally = reference.count_correct_answers_by_class(right, targets, 3)
     assert tally.tolist() == [[2.0, 1.5, 1.25], [0.0, 0.0, 0.0], [2.0, 1.0, 1.0]]
 
 
@@ -30,7 +30,7 @@ def test_a_change_of_the_share_of_right_answers_has_its_normal_p_value():
     # Of the second class there are too few rows before.
     z = (0.8 - 0.6) / (0.16 / 400 + 0.24 / 100) ** 0.5
     expected = float(2 * (1 - torch.distributions.Normal(0, 1).cdf(torch.tensor(z))))
-    assert reference.compute_p_value_of_tallies(before, here) == pytest.approx(
+    assert reference.compute_p_value_of_correct_counts(before, here) == pytest.approx(
         expected, rel=1e-3
     )
-    assert reference.compute_p_value_of_tallies(before, before) == 1.0
+    assert reference.compute_p_value_of_correct_counts(before, before) == 1.0

@@ -2,19 +2,19 @@
 
 import torch
 
-from cirm.learners.steady.directions_explain import explain_state
+from cirm.learners.steady.directions_explain import explain_state_of_directions
 from cirm.learners.steady.directions_state import (
     MOST_FEATURES,
     MOST_PLACES,
-    allocate_state_tensors,
-    create_state_before_data,
-    widen_earlier_state,
+    allocate_directions_state_tensors,
+    create_initial_directions_state,
+    upgrade_state_of_earlier_version,
 )
 
 
 def test_the_state_has_room_for_all_features_at_all_places():
-    first = create_state_before_data(torch.zeros(2, 5, 7))
-    state = allocate_state_tensors(first, (3, 4, 4), classes=2)
+    first = create_initial_directions_state(torch.zeros(2, 5, 7))
+    state = allocate_directions_state_tensors(first, (3, 4, 4), classes=2)
     j, k = MOST_FEATURES, 2
     assert state.tables.shape == (2, MOST_PLACES, j, k, k)
     assert state.gains.shape == (2, MOST_PLACES, 5)
@@ -26,17 +26,17 @@ def test_the_state_has_room_for_all_features_at_all_places():
 
 
 def test_a_state_of_an_earlier_version_gets_room_for_erased_entries():
-    first = create_state_before_data(torch.zeros(2, 5, 7))
-    state = allocate_state_tensors(first, (3, 4, 4), classes=2)
+    first = create_initial_directions_state(torch.zeros(2, 5, 7))
+    state = allocate_directions_state_tensors(first, (3, 4, 4), classes=2)
     views = state.views._replace(erased=first.views.erased)
-    widened = widen_earlier_state(state._replace(views=views))
+    widened = upgrade_state_of_earlier_version(state._replace(views=views))
     assert torch.equal(widened.views.erased, state.views.erased)
 
 
 def test_what_is_unstable_is_explained_for_classes_only():
-    state = create_state_before_data(torch.zeros(1, 5, 7))
-    told = explain_state(state, 0, "invariant")
+    state = create_initial_directions_state(torch.zeros(1, 5, 7))
+    told = explain_state_of_directions(state, 0, "invariant")
     assert "in regression, unstable directions are not searched for" in told["verdict"]
-    told = explain_state(state, 2, "invariant")
+    told = explain_state_of_directions(state, 2, "invariant")
     assert told["verdict"] == "One place cannot show what is unstable"
     assert told["evidence"] == told["unstable"] == []

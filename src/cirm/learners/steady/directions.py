@@ -21,53 +21,53 @@ from cirm.environments import Stage
 from cirm.learners.steady import directions_state as states
 from cirm.learners.steady import directions_tables as tables
 from cirm.learners.steady.directions_adapt import (
-    choose_log_tables_for_prediction,
-    correct_stable_logits,
+    choose_value_log_tables_for_prediction,
+    correct_stable_logits_by_features,
     estimate_adaptation_of_replica,
 )
-from cirm.learners.steady.directions_explain import explain_state
+from cirm.learners.steady.directions_explain import explain_state_of_directions
 from cirm.learners.steady.directions_inputs import fit_input_scale, scale_inputs
 from cirm.learners.steady.directions_kernel import fit_kernel_width
 from cirm.learners.steady.directions_reference import (
-    EasiestAnswers,
-    count_correct_answers,
-    predict_with_reference,
-    train_reference,
+    EasiestPredictorAnswers,
+    count_correct_answers_by_class,
+    predict_with_easiest_predictor,
+    train_easiest_predictor,
 )
 from cirm.learners.steady.directions_stable import (
-    KnownRows,
-    centre_logits,
+    RowsWithKnownFeatures,
+    subtract_mean_logit,
     train_stable_ensemble,
 )
 from cirm.learners.steady.directions_stage import (
-    FeatureSearch,
+    FeatureSearchOutcome,
+    LabelledStageRows,
     ReaderTraining,
-    SearchOutcome,
-    StageRows,
+    UnstableFeatureSearch,
     remove_features_from_rows,
 )
 from cirm.learners.steady.directions_start import (
-    choose_start_networks,
+    choose_start_networks_of_ensemble,
     train_members_beside_plain_ensemble,
 )
 from cirm.learners.steady.directions_state import (
-    DirectionsState,
-    EasiestPredictor,
+    EasiestPredictorState,
+    SteadyNetworkState,
 )
 from cirm.learners.steady.directions_statistics import (
-    StatisticsScale,
-    fit_statistics_scale,
+    ImageStatisticsScale,
+    fit_image_statistics_scale,
 )
 from cirm.learners.steady.directions_training import (
-    Ensemble,
-    TrainingRows,
-    compute_member_outputs,
-    select_held_out_outputs,
+    LabelledTrainingRows,
+    NetworkEnsemble,
+    compute_ensemble_member_outputs,
+    select_held_out_outputs_of_members,
     train_ensemble_members,
 )
-from cirm.learners.steady.directions_update import build_state_after_search
+from cirm.learners.steady.directions_update import build_state_after_feature_search
 from cirm.memory import select_replica, stack_replicas
-from cirm.randomness import Draws, Randomness
+from cirm.randomness import RandomDraws, Randomness
 from cirm.training import Watch
 
 if TYPE_CHECKING:
@@ -75,23 +75,27 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Directions:
+class SteadyNetworkEngine:
     """Learns with networks from inputs of which single entries mean little."""
 
     learner: Steady
 
-    def init(self, randomness: Randomness) -> DirectionsState:
+    def init(self, randomness: Randomness) -> SteadyNetworkState:
         """Return the state before any data: new networks, nothing else."""
         network, members = self.learner.network, self.learner.members
         params = network.init(randomness.at("params").spawn(members))
         params[:, network.head] = 0  # a new network says nothing
-        return states.create_state_before_data(
+        return states.create_initial_directions_state(
             params.view(len(randomness.seeds), members, -1)
         )
 
     def observe(
-        self, state: DirectionsState, stage: Stage, randomness: Randomness, watch: Watch
-    ) -> DirectionsState:
+        self,
+        state: SteadyNetworkState,
+        stage: Stage,
+        randomness: Randomness,
+        watch: Watch,
+    ) -> SteadyNetworkState:
         """Search for unstable features, then learn what holds without them."""
         replicas = len(state.members)
         pieces = [environment.take_all(replicas) for environment in stage]
@@ -101,14 +105,18 @@ class Directions:
         if is_first and self.learner.network.accepts_scaled_inputs:
             state = state._replace(inputs=fit_input_scale(inputs))
         if not self.learner.classes:
-            return self._observe_regression(state, inputs, targets, randomness, watch)
+            return self._observe_regression_stage(
+                state, inputs, targets, randomness, watch
+            )
         sizes = torch.tensor([len(environment) for environment in stage])
         places = torch.repeat_interleave(torch.arange(len(stage)), sizes)
         shape = tuple(inputs.shape[2:])
         if not state.tables.numel():
-            state = states.allocate_state_tensors(state, shape, self.learner.classes)
-        state = states.widen_earlier_state(state)
-        state = states.forget_adaptation(state)
+            state = states.allocate_directions_state_tensors(
+                state, shape, self.learner.classes
+            )
+        state = states.upgrade_state_of_earlier_version(state)
+        state = states.remove_adaptation_from_state(state)
         if is_first:
             state = state._replace(
                 scale=self._fit_scales_of_image_statistics(inputs, targets)
@@ -116,15 +124,17 @@ class Directions:
         if not state.width.any():  # also after a stage of an earlier version
             widths = [fit_kernel_width(x.flatten(1)) for x in inputs]
             state = state._replace(width=torch.stack(widths))
-        hypotheses = self._score_reference(state, inputs, targets, places, randomness)
+        hypotheses = self._score_easiest_predictor(
+            state, inputs, targets, places, randomness
+        )
         answers = self._predict_with_feature_network(state, inputs)
         plain = scale_inputs(inputs, state.inputs)
         at = [Randomness((seed,), randomness.path) for seed in randomness.seeds]
         outcomes = []
         for r in range(replicas):
             one = select_replica(state, r)
-            search = FeatureSearch(
-                StageRows(inputs[r].flatten(1), targets[r], places),
+            search = UnstableFeatureSearch(
+                LabelledStageRows(inputs[r].flatten(1), targets[r], places),
                 None if is_first else one.moments,
                 one.kernel if one.kernel.counts.any() else None,
                 one.width,
@@ -134,24 +144,28 @@ class Directions:
                 shape,
                 one.scale,
                 self.learner.classes,
-                self._prepare_shortcut_reader_training(
+                self._prepare_training_of_shortcut_network(
                     state.members[r : r + 1],
                     plain[r : r + 1],
                     targets[r : r + 1],
                     at[r],
                 ),
             )
-            outcome = search.run(states.list_known_features(one), answers[r])
+            outcome = search.run(
+                states.list_unstable_features_of_replica(one), answers[r]
+            )
             outcomes.append(outcome)
         seen = torch.stack([o.rows.float() for o in outcomes]).view(inputs.shape)
         seen = scale_inputs(seen, state.inputs)
         known = [
-            KnownRows(o.values, t, places, o.is_hidden, self.learner.classes)
+            RowsWithKnownFeatures(
+                o.values, t, places, o.is_hidden, self.learner.classes
+            )
             for o, t in zip(outcomes, targets, strict=True)
         ]
         fit, judgements = train_stable_ensemble(
             self._compute_network_outputs,
-            choose_start_networks(
+            choose_start_networks_of_ensemble(
                 state, self.init(randomness.at("restart")).members, outcomes
             ),
             seen,
@@ -163,7 +177,7 @@ class Directions:
             watch,
         )
         parts = [
-            build_state_after_search(
+            build_state_after_feature_search(
                 select_replica(state, r), outcomes[r], judgements[r], t, places
             )
             for r, t in enumerate(targets)
@@ -179,27 +193,29 @@ class Directions:
             self.learner.descent,
             randomness.at("beside"),
         )
-        return self._update_reference(state, fit, seen, targets, hypotheses, outcomes)
+        return self._update_easiest_predictor(
+            state, fit, seen, targets, hypotheses, outcomes
+        )
 
-    def outputs(self, state: DirectionsState, inputs: Tensor) -> Tensor:
+    def outputs(self, state: SteadyNetworkState, inputs: Tensor) -> Tensor:
         """Return logits [replica, sample, n, k], or values [replica, 1, n, 1]."""
         inputs = inputs.float()
         if not self.learner.classes:
             inputs = scale_inputs(inputs, state.inputs)
-            mean = compute_member_outputs(
+            mean = compute_ensemble_member_outputs(
                 self._compute_network_outputs, state.members, inputs
             ).mean(1)
             shift, scale = state.frame[:, :, None, None].unbind(1)
             return (mean * scale + shift).unsqueeze(1)
         if not state.tables.numel():  # nothing learned yet
-            outputs = compute_member_outputs(
+            outputs = compute_ensemble_member_outputs(
                 self._compute_network_outputs, state.members, inputs
             )
             return outputs.mean(1, keepdim=True)
         stable, values = self._compute_stable_logits(state, inputs)
         results = []
         for r, logits in enumerate(stable):
-            draws = choose_log_tables_for_prediction(
+            draws = choose_value_log_tables_for_prediction(
                 select_replica(state, r), self.learner.trust
             )
             evidence = tables.compute_class_log_likelihoods(
@@ -208,11 +224,11 @@ class Directions:
             results.append(logits + evidence)
         return torch.stack(results).float()
 
-    def adapt(self, state: DirectionsState, inputs: Tensor) -> DirectionsState:
+    def adapt(self, state: SteadyNetworkState, inputs: Tensor) -> SteadyNetworkState:
         """Estimate what the features say in the environment of unlabelled inputs."""
         if not self.learner.classes or not state.tables.numel():
             return state
-        state = states.forget_adaptation(state)
+        state = states.remove_adaptation_from_state(state)
         with torch.no_grad():
             stable, values = self._compute_stable_logits(state, inputs.float())
         parts = [
@@ -224,13 +240,15 @@ class Directions:
         return state._replace(adaptation=stack_replicas(parts))
 
     def explain(
-        self, state: DirectionsState, columns: Mapping[str, int], environments: int
+        self, state: SteadyNetworkState, columns: Mapping[str, int], environments: int
     ) -> dict[str, Any]:
         """Explain which features are unstable and what an adaptation changed."""
-        return explain_state(state, self.learner.classes, self.learner.trust)
+        return explain_state_of_directions(
+            state, self.learner.classes, self.learner.trust
+        )
 
     def _compute_network_outputs(
-        self, params: Tensor, inputs: Tensor, noise: Draws | None
+        self, params: Tensor, inputs: Tensor, noise: RandomDraws | None
     ) -> Tensor:
         """Return one logit for each class, or values."""
         outputs = self.learner.network(params, inputs, noise)
@@ -240,16 +258,16 @@ class Directions:
 
     def _fit_scales_of_image_statistics(
         self, inputs: Tensor, targets: Tensor
-    ) -> StatisticsScale:
+    ) -> ImageStatisticsScale:
         """Return the scale of the statistics of each replica's images."""
         shape = tuple(inputs.shape[2:])
         pairs = zip(inputs.flatten(2).double(), targets, strict=True)
         return stack_replicas(
-            [fit_statistics_scale(rows, y, shape) for rows, y in pairs]
+            [fit_image_statistics_scale(rows, y, shape) for rows, y in pairs]
         )
 
     def _remove_features_from_inputs(
-        self, state: DirectionsState, inputs: Tensor, views: Tensor
+        self, state: SteadyNetworkState, inputs: Tensor, views: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
         """Return inputs without the first so many features, and values [feature, n]."""
         shape = tuple(inputs.shape[2:])
@@ -257,7 +275,7 @@ class Directions:
         rows, values = [], []
         for r, count in enumerate(views.tolist()):
             one = select_replica(state, r)
-            features = states.list_known_features(one)[: int(count)]
+            features = states.list_unstable_features_of_replica(one)[: int(count)]
             flat = inputs[r].flatten(1)
             seen, _, known = remove_features_from_rows(
                 flat, features, shape, one.scale, answers[r]
@@ -268,18 +286,18 @@ class Directions:
         return torch.stack(rows).view(inputs.shape), values
 
     def _predict_with_feature_network(
-        self, state: DirectionsState, inputs: Tensor
+        self, state: SteadyNetworkState, inputs: Tensor
     ) -> Tensor:
         """Return the answers [replica, n] of networks that read a feature, if any."""
         if not state.taught.any():
             return torch.zeros(inputs.shape[:2], dtype=torch.long)
         inputs = scale_inputs(inputs, state.inputs)
-        outputs = compute_member_outputs(
+        outputs = compute_ensemble_member_outputs(
             self._compute_network_outputs, state.taught, inputs
         )
         return outputs.log_softmax(-1).mean(1).argmax(-1)
 
-    def _prepare_shortcut_reader_training(
+    def _prepare_training_of_shortcut_network(
         self, start: Tensor, inputs: Tensor, targets: Tensor, randomness: Randomness
     ) -> ReaderTraining:
         """Return what trains plain networks on one replica's rows, as readers.
@@ -289,54 +307,56 @@ class Directions:
         as that is worth taking.
         """
 
-        def train_reader() -> tuple[Tensor, Tensor]:
+        def train_shortcut_network() -> tuple[Tensor, Tensor]:
             offset = torch.zeros(*targets.shape, self.learner.classes)
             fit = train_ensemble_members(
                 self._compute_network_outputs,
                 start,
-                TrainingRows(inputs, targets, offset),
+                LabelledTrainingRows(inputs, targets, offset),
                 self.learner.likelihood,
                 self.learner.descent,
                 randomness.at("reader"),
             )
-            outputs = compute_member_outputs(
+            outputs = compute_ensemble_member_outputs(
                 self._compute_network_outputs, fit.params, inputs
             )
-            held_out = select_held_out_outputs(outputs, fit.folds)[0]
+            held_out = select_held_out_outputs_of_members(outputs, fit.folds)[0]
             return fit.params[0], held_out.argmax(-1)
 
-        return train_reader
+        return train_shortcut_network
 
     def _compute_stable_logits(
-        self, state: DirectionsState, inputs: Tensor
+        self, state: SteadyNetworkState, inputs: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
         """Return the stable logits [replica, n, k], and the values [feature, n]."""
         seen, values = self._remove_features_from_inputs(state, inputs, state.found)
         seen = scale_inputs(seen, state.inputs)
-        logits = compute_member_outputs(
+        logits = compute_ensemble_member_outputs(
             self._compute_network_outputs, state.members, seen
         )
-        logits = centre_logits(logits).mean(1)
+        logits = subtract_mean_logit(logits).mean(1)
         corrected = [
-            correct_stable_logits(select_replica(state, r), logits[r], values[r])
+            correct_stable_logits_by_features(
+                select_replica(state, r), logits[r], values[r]
+            )
             for r in range(len(inputs))
         ]
         return torch.stack(corrected), values
 
-    def _score_reference(
+    def _score_easiest_predictor(
         self,
-        state: DirectionsState,
+        state: SteadyNetworkState,
         inputs: Tensor,
         targets: Tensor,
         places: Tensor,
         randomness: Randomness,
-    ) -> list[EasiestAnswers | None]:
+    ) -> list[EasiestPredictorAnswers | None]:
         """Return how often the easiest predictor is right in each environment."""
         is_first, classes = not bool(state.places[0]), self.learner.classes
         if is_first and int(places.max()) == 0:
             return [None] * len(inputs)
         if is_first:  # several environments at once: it is trained on all of them
-            answers, right = train_reference(
+            answers, right = train_easiest_predictor(
                 self._compute_network_outputs,
                 state.members,
                 scale_inputs(inputs, state.inputs),
@@ -350,57 +370,61 @@ class Directions:
                 state, inputs, state.reference.views
             )
             seen, params = scale_inputs(seen, state.inputs), state.reference.params
-            answers, right = predict_with_reference(
+            answers, right = predict_with_easiest_predictor(
                 self._compute_network_outputs, params, seen, targets
             )
-        hypotheses: list[EasiestAnswers | None] = []
+        hypotheses: list[EasiestPredictorAnswers | None] = []
         for r in range(len(inputs)):
             tallies = [] if is_first else [state.reference.tally[r]]
             for place in range(int(places.max()) + 1):
                 here = places == place
                 tallies.append(
-                    count_correct_answers(right[r][here], targets[r][here], classes)
+                    count_correct_answers_by_class(
+                        right[r][here], targets[r][here], classes
+                    )
                 )
-            hypotheses.append(EasiestAnswers(answers[r], tallies))
+            hypotheses.append(EasiestPredictorAnswers(answers[r], tallies))
         return hypotheses
 
-    def _update_reference(
+    def _update_easiest_predictor(
         self,
-        state: DirectionsState,
-        fit: Ensemble,
+        state: SteadyNetworkState,
+        fit: NetworkEnsemble,
         seen: Tensor,
         targets: Tensor,
-        hypotheses: list[EasiestAnswers | None],
-        outcomes: list[SearchOutcome],
-    ) -> DirectionsState:
+        hypotheses: list[EasiestPredictorAnswers | None],
+        outcomes: list[FeatureSearchOutcome],
+    ) -> SteadyNetworkState:
         """Return the state with the tallies of the reference, or with a new one.
 
         A reference is kept until a feature was found, which is what it answered by.
         """
         is_first = not state.reference.tally.any()
-        outputs = compute_member_outputs(self._compute_network_outputs, fit.early, seen)
+        outputs = compute_ensemble_member_outputs(
+            self._compute_network_outputs, fit.early, seen
+        )
         right = (
-            select_held_out_outputs(outputs, fit.folds).argmax(-1) == targets
+            select_held_out_outputs_of_members(outputs, fit.folds).argmax(-1) == targets
         ).double()
         params, tally, views = (part.clone() for part in state.reference)
         for r, hypothesis in enumerate(hypotheses):
             if hypothesis is None or outcomes[r].found or is_first:
                 params[r], views[r] = fit.early[r], state.found[r]
-                tally[r] = count_correct_answers(
+                tally[r] = count_correct_answers_by_class(
                     right[r], targets[r], self.learner.classes
                 )
             else:
                 tally[r] = torch.stack(hypothesis.tallies).sum(0)
-        return state._replace(reference=EasiestPredictor(params, tally, views))
+        return state._replace(reference=EasiestPredictorState(params, tally, views))
 
-    def _observe_regression(
+    def _observe_regression_stage(
         self,
-        state: DirectionsState,
+        state: SteadyNetworkState,
         inputs: Tensor,
         targets: Tensor,
         randomness: Randomness,
         watch: Watch,
-    ) -> DirectionsState:
+    ) -> SteadyNetworkState:
         """Return the state after a stage of numbers: the ensemble learns all inputs."""
         frame = state.frame
         if not bool(state.places[0]):
@@ -412,7 +436,7 @@ class Directions:
         fit = train_ensemble_members(
             self._compute_network_outputs,
             state.members,
-            TrainingRows(inputs, targets, offset),
+            LabelledTrainingRows(inputs, targets, offset),
             self.learner.likelihood,
             self.learner.descent,
             randomness.at("train"),

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from cirm.learners.steady import directions_tables as tables
-from cirm.learners.steady.directions_features import measure_distance
+from cirm.learners.steady.directions_features import measure_distance_of_nearest_centres
 from cirm.learners.steady.directions_state import (
-    Adaptation,
-    DirectionsState,
-    list_known_features,
+    DirectionsAdaptation,
+    SteadyNetworkState,
+    list_unstable_features_of_replica,
 )
 from cirm.learners.steady.meta_analysis import combine_effects
 
@@ -25,19 +25,20 @@ WORST_LEAK = 0.75  # of the separation of classes: with more, EM follows the lea
 REFUSALS = (
     "",
     "nothing unstable was found, so there is nothing to adapt",
-    f"fewer than {FEWEST_ROWS} rows",
+    f"there are fewer than {FEWEST_ROWS} rows without labels",
     "the stable model is hardly better than chance, so it cannot show what a feature "
     "means here",
-    "the stable model depends on the feature, or may do so",
+    "the stable model depends on the unstable feature, or may do so",
     "adapting would not have helped at the places seen",
-    "these rows do not show clearly enough what the feature says about the target here",
-    "what the feature would mean here contradicts the stable model",
+    "these rows do not show clearly enough what the unstable feature says about the "
+    "target here",
+    "what the unstable feature would mean here contradicts the stable model",
 )
 
 
 def estimate_adaptation_of_replica(
-    state: DirectionsState, logits: Tensor, values: Tensor
-) -> Adaptation:
+    state: SteadyNetworkState, logits: Tensor, values: Tensor
+) -> DirectionsAdaptation:
     """Return what unlabelled rows with stable logits [n, k] and values tell."""
     kept = state.adaptation
     refused = _find_reason_not_to_adapt(state, logits, values)
@@ -47,21 +48,23 @@ def estimate_adaptation_of_replica(
     before = after = 0.0
     if not refused:
         estimate = tables.estimate_value_tables_by_em(
-            logits, values, pool_tables_of_environments(state, found)
+            logits, values, pool_value_tables_of_environments(state, found)
         )
         table[:found] = estimate.tables.to(table)
         error[:found] = estimate.error.to(error)
-        before, after = compare_likelihoods_of_values(logits, values, estimate.tables)
-        refused = find_reason_to_refuse_estimate(logits, values, estimate.draws)
-        if not refused and may_be_leak(state, estimate.tables):
+        before, after = compare_likelihoods_of_feature_values(
+            logits, values, estimate.tables
+        )
+        refused = find_reason_to_refuse_adaptation(logits, values, estimate.draws)
+        if not refused and may_misread_feature_leak_class(state, estimate.tables):
             refused = 4
         if not refused:
             draws[:, :found] = estimate.draws.to(draws)
     notes = torch.tensor([float(len(logits)), float(refused), before, after])
-    return Adaptation(draws, table, error, notes)
+    return DirectionsAdaptation(draws, table, error, notes)
 
 
-def find_reason_to_refuse_estimate(
+def find_reason_to_refuse_adaptation(
     logits: Tensor, values: Tensor, draws: Tensor
 ) -> int:
     """Return the code of the reason not to use an estimate, or 0.
@@ -89,19 +92,22 @@ def find_reason_to_refuse_estimate(
     return 7 if float(doubt.mean()) > max(MISFIT[0] * error, MISFIT[1]) else 0
 
 
-def may_be_leak(state: DirectionsState, estimate: Tensor) -> bool:
+def may_misread_feature_leak_class(state: SteadyNetworkState, estimate: Tensor) -> bool:
     """Whether a feature that is partly misread seems to mean what it meant before.
 
     Where it is misread, the stable model may have learned it, which rows with the same
     frequency of misreadings cannot show. Such a leak has the sign of the environments
     seen; so an estimate with this sign may be the leak, and one against it is not.
     """
-    known = list_known_features(state)
-    seen = pool_tables_of_environments(state, len(known))
+    known = list_unstable_features_of_replica(state)
+    seen = pool_value_tables_of_environments(state, len(known))
     if seen is None:
         return False
     for feature, here, before in zip(known, estimate, seen, strict=True):
-        if feature.view.changes_rows() or measure_distance(feature.feature) > MISREAD:
+        if (
+            feature.view.does_view_change_rows()
+            or measure_distance_of_nearest_centres(feature.feature) > MISREAD
+        ):
             continue
         effects = [t.log() - t.log().mean(0) for t in (here, before.to(here))]
         if float((effects[0] * effects[1]).sum()) > 0:
@@ -109,7 +115,9 @@ def may_be_leak(state: DirectionsState, estimate: Tensor) -> bool:
     return False
 
 
-def pool_tables_of_environments(state: DirectionsState, found: int) -> Tensor | None:
+def pool_value_tables_of_environments(
+    state: SteadyNetworkState, found: int
+) -> Tensor | None:
     """Return the tables of all environments with labels so far, if there are any."""
     counts = state.tables[: int(state.places), :found].double().sum(0)
     return (
@@ -117,8 +125,8 @@ def pool_tables_of_environments(state: DirectionsState, found: int) -> Tensor | 
     )
 
 
-def correct_stable_logits(
-    state: DirectionsState, logits: Tensor, values: Tensor
+def correct_stable_logits_by_features(
+    state: SteadyNetworkState, logits: Tensor, values: Tensor
 ) -> Tensor:
     """Return stable logits [n, k] of one replica: without leak, calibrated, with prior.
 
@@ -130,7 +138,7 @@ def correct_stable_logits(
     return state.temperature * logits + frequencies.log().to(logits)
 
 
-def compare_likelihoods_of_values(
+def compare_likelihoods_of_feature_values(
     logits: Tensor, values: Tensor, table: Tensor
 ) -> tuple[float, float]:
     """Return the mean log likelihood of values if they say nothing, and with tables."""
@@ -169,14 +177,14 @@ def measure_gain_of_adapting(
 
 
 def _find_reason_not_to_adapt(
-    state: DirectionsState, logits: Tensor, values: Tensor
+    state: SteadyNetworkState, logits: Tensor, values: Tensor
 ) -> int:
     """Return the code of the reason not to adapt, or 0."""
     if not len(values):
         return 1
     if len(logits) < FEWEST_ROWS:
         return 2
-    if measure_information(state) < LEAST_INFORMATION:
+    if measure_log_likelihood_gain_over_chance(state) < LEAST_INFORMATION:
         return 3
     error = float(state.leak[1])
     if 2 * error > WORST_LEAK:
@@ -186,7 +194,7 @@ def _find_reason_not_to_adapt(
     return 5 if float(gain) < 0 else 0
 
 
-def measure_information(state: DirectionsState) -> float:
+def measure_log_likelihood_gain_over_chance(state: SteadyNetworkState) -> float:
     """Return the log likelihood that the stable model gains over class frequencies.
 
     It is that of all held-out rows of environments with unstable features. Accuracy
@@ -198,7 +206,9 @@ def measure_information(state: DirectionsState) -> float:
     return float((rows * (likelihood - chance)).sum())
 
 
-def choose_log_tables_for_prediction(state: DirectionsState, trust: str) -> Tensor:
+def choose_value_log_tables_for_prediction(
+    state: SteadyNetworkState, trust: str
+) -> Tensor:
     """Return log tables [draw, feature, class, value] to predict with, of one replica.
 
     Those of an adaptation, else by trust: none, or the mean over environments.
@@ -211,12 +221,14 @@ def choose_log_tables_for_prediction(state: DirectionsState, trust: str) -> Tens
     for j in range(found):
         counts = state.tables[:places, j].double() + 0.5
         mean = (counts / counts.sum(-1, keepdim=True)).log().mean(0).log_softmax(-1)
-        if trust == "average" or _is_agreement_consistent(state.tables[:places, j]):
+        if trust == "average" or _is_agreement_with_class_consistent(
+            state.tables[:places, j]
+        ):
             evidence[:, j] = mean.to(evidence)
     return evidence
 
 
-def _is_agreement_consistent(counts: Tensor) -> bool:
+def _is_agreement_with_class_consistent(counts: Tensor) -> bool:
     """Whether a new environment can be expected to agree more, or less, than chance.
 
     By the prediction interval of a random-effects meta-analysis of the log odds.

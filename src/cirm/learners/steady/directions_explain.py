@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from cirm.learners.steady.directions_adapt import REFUSALS
-from cirm.learners.steady.directions_state import DirectionsState
+from cirm.learners.steady.directions_state import SteadyNetworkState
 
 TRUST = {
     "invariant": "does not rely on it",
@@ -16,7 +16,9 @@ TRUST = {
 }
 
 
-def explain_state(state: DirectionsState, classes: int, trust: str) -> dict[str, Any]:
+def explain_state_of_directions(
+    state: SteadyNetworkState, classes: int, trust: str
+) -> dict[str, Any]:
     """Explain the state of one replica."""
     if not classes:
         return {
@@ -26,7 +28,7 @@ def explain_state(state: DirectionsState, classes: int, trust: str) -> dict[str,
             "unstable": [],
         }
     found, places = int(state.found[0]), int(state.places[0])
-    unstable = [_describe_feature(state, j) for j in range(found)]
+    unstable = [_describe_unstable_direction(state, j) for j in range(found)]
     if found:
         one = found == 1
         verdict = (
@@ -77,7 +79,7 @@ def measure_agreement_with_class(counts: Tensor) -> tuple[float, float, float]:
     return mean, max(0.0, mean - 1.96 * error), min(1.0, mean + 1.96 * error)
 
 
-def _describe_feature(state: DirectionsState, j: int) -> dict[str, Any]:
+def _describe_unstable_direction(state: SteadyNetworkState, j: int) -> dict[str, Any]:
     """Describe an unstable direction by how often it agrees with the target."""
     tables = state.tables[0, : int(state.places[0]), j]
     effects = [measure_agreement_with_class(table) for table in tables]
@@ -100,7 +102,7 @@ def _describe_feature(state: DirectionsState, j: int) -> dict[str, Any]:
 
 
 def _describe_adaptation(
-    state: DirectionsState, unstable: list[dict[str, Any]]
+    state: SteadyNetworkState, unstable: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Describe what was learned from rows without labels."""
     adaptation = state.adaptation
@@ -136,12 +138,12 @@ def _describe_adaptation(
         "rows": rows,
         "verdict": refusal.removesuffix(".") or verdict,
         "effects": effects,
-        "gains": _describe_gains(state),
+        "gains": _describe_gains_of_adapting(state),
         "refusals": [refusal] if refused else [],
     }
 
 
-def _describe_gains(state: DirectionsState) -> list[str]:
+def _describe_gains_of_adapting(state: SteadyNetworkState) -> list[str]:
     """Tell what adapting would have gained in the environments with labels."""
     sentences = []
     for place, gain in enumerate(state.gains[0].tolist(), 1):

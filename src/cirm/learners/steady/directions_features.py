@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cirm.learners.steady.directions_search import (
-    ChangeTest,
-    ClassMoments,
+    ChangeTestResult,
+    ClassMeansAndScatter,
     PrincipalAxes,
     compute_class_moments,
     compute_means_by_group,
@@ -35,7 +35,7 @@ KERNEL_RIDGE = 0.1  # of a kernel that is 1 for equal rows
 FAR = 1e6  # coordinates of a value that no row has
 
 
-class Feature(NamedTuple):
+class NearestCentreFeature(NamedTuple):
     """A function of rows [n, d]: the value whose centre is nearest.
 
     `scores` [d, k] are linear scores with unit covariance within values, `centres`
@@ -48,7 +48,7 @@ class Feature(NamedTuple):
     is_taught: Tensor
 
 
-class FeatureGuess(NamedTuple):
+class FirstFeatureGuess(NamedTuple):
     """A first guess [n] of a feature, and the axes in which it is looked up."""
 
     values: Tensor
@@ -62,20 +62,20 @@ class FeatureWithValues(NamedTuple):
     standard errors what it says of the classes has changed.
     """
 
-    feature: Feature
+    feature: NearestCentreFeature
     values: Tensor
     separation: float
     change: float
 
 
-def compute_feature_values(feature: Feature, rows: Tensor) -> Tensor:
+def compute_feature_values(feature: NearestCentreFeature, rows: Tensor) -> Tensor:
     """Return the values [n] of a feature of rows [n, d]."""
     scores = (rows @ feature.scores.to(rows)).double()
     return torch.cdist(scores, feature.centres.double()).argmin(-1)
 
 
 def compute_values_given_class(
-    feature: Feature, rows: Tensor, targets: Tensor
+    feature: NearestCentreFeature, rows: Tensor, targets: Tensor
 ) -> Tensor:
     """Return the values [n] of a feature where the classes [n] of rows are known.
 
@@ -94,11 +94,11 @@ def compute_values_given_class(
     return values
 
 
-def fit_feature(
+def fit_nearest_centre_feature(
     rows: Tensor, values: Tensor, targets: Tensor, classes: int, axes: PrincipalAxes
-) -> Feature:
+) -> NearestCentreFeature:
     """Return the discriminant of values [n], given the classes [n] of rows."""
-    scores = fit_discriminants(rows, values, targets, classes, axes)
+    scores = fit_value_discriminants(rows, values, targets, classes, axes)
     outcome = rows @ scores
     centres = compute_means_by_group(outcome, values, classes)
     spread = outcome - centres[values]
@@ -106,7 +106,7 @@ def fit_feature(
     root = turn * sizes.clamp(min=1e-6 * float(sizes[-1]) + 1e-12).rsqrt()
     centres = centres @ root
     centres[torch.bincount(values, minlength=classes) == 0] = FAR
-    return Feature(scores @ root, centres, torch.tensor(0.0))
+    return NearestCentreFeature(scores @ root, centres, torch.tensor(0.0))
 
 
 def build_network_feature(
@@ -119,28 +119,34 @@ def build_network_feature(
     scores = torch.zeros(rows.shape[1], classes).to(rows)
     centres = torch.eye(classes).to(rows) * separation / 2**0.5
     return FeatureWithValues(
-        Feature(scores, centres, torch.tensor(1.0)), values, 0.0, 0.0
+        NearestCentreFeature(scores, centres, torch.tensor(1.0)), values, 0.0, 0.0
     )
 
 
-def measure_distance(feature: Feature) -> float:
+def measure_distance_of_nearest_centres(feature: NearestCentreFeature) -> float:
     """Return how far apart the two nearest values are, in standard deviations."""
     gaps = torch.pdist(feature.centres.double())
     return float(gaps.min())
 
 
-def shrink_to_separation(feature: Feature, separation: float) -> Feature:
+def shrink_centres_to_separation(
+    feature: NearestCentreFeature, separation: float
+) -> NearestCentreFeature:
     """Return the feature with centres as far apart as rows are that it has not seen.
 
     Discriminants separate the rows that they were fitted to better than others.
     """
-    factor = min(1.0, separation / max(measure_distance(feature), 1e-9))
+    factor = min(
+        1.0, separation / max(measure_distance_of_nearest_centres(feature), 1e-9)
+    )
     return feature._replace(
         scores=factor * feature.scores, centres=factor * feature.centres
     )
 
 
-def tells_more(values: Tensor, known: Tensor, targets: Tensor, classes: int) -> bool:
+def do_values_tell_more_about_class(
+    values: Tensor, known: Tensor, targets: Tensor, classes: int
+) -> bool:
     """Whether values [n] tell more of the class than the values `known` [n] do.
 
     Of two readings of one feature it is the better one that does: errors take
@@ -153,13 +159,13 @@ def tells_more(values: Tensor, known: Tensor, targets: Tensor, classes: int) -> 
     return scores[0] > scores[1]
 
 
-def build_first_guesses(
+def build_first_feature_guesses(
     rows: Tensor,
     statistics: int,
     targets: Tensor,
-    change: ChangeTest,
+    change: ChangeTestResult,
     axes: PrincipalAxes,
-) -> list[FeatureGuess]:
+) -> list[FirstFeatureGuess]:
     """Return first guesses: the class as read from the axes that changed most.
 
     If there are statistics of whole images, also the class that most neighbours have by
@@ -171,13 +177,17 @@ def build_first_guesses(
     for count in CHANGED_AXES:
         order = change.axes.argsort()[:count]
         some = PrincipalAxes(axes.vectors[:, order], axes.variances[order])
-        feature = fit_feature(rows, targets, none, classes, some)
-        guesses.append(FeatureGuess(compute_feature_values(feature, rows), axes))
+        feature = fit_nearest_centre_feature(rows, targets, none, classes, some)
+        guesses.append(FirstFeatureGuess(compute_feature_values(feature, rows), axes))
     if statistics:
         few = _find_axes_of_last_entries(rows, targets, statistics, classes)
-        scores = rows @ fit_feature(rows, targets, none, classes, few).scores
+        scores = (
+            rows @ fit_nearest_centre_feature(rows, targets, none, classes, few).scores
+        )
         guesses.append(
-            FeatureGuess(_predict_values_by_neighbours(scores, targets, classes), few)
+            FirstFeatureGuess(
+                _predict_values_by_neighbours(scores, targets, classes), few
+            )
         )
     return guesses
 
@@ -195,9 +205,9 @@ def _predict_values_by_neighbours(
 def find_clearest_changed_feature(
     rows: Tensor,
     targets: Tensor,
-    guesses: list[FeatureGuess],
-    past: ClassMoments,
-    new: ClassMoments,
+    guesses: list[FirstFeatureGuess],
+    past: ClassMeansAndScatter,
+    new: ClassMeansAndScatter,
     axes: PrincipalAxes,
 ) -> FeatureWithValues | None:
     """Return the feature, out of several first guesses, that inputs show most clearly.
@@ -211,15 +221,15 @@ def find_clearest_changed_feature(
     for guess in guesses:
         for values in (
             guess.values,
-            _refine_guess(rows, targets, guess, classes),
+            _refine_guess_of_feature(rows, targets, guess, classes),
         ):
             if len(values.unique()) > 1:
                 pair = values, targets
                 apart = _measure_separation_of_values(rows, *pair, classes, guess.axes)
-                scores = fit_discriminants(rows, *pair, classes, axes)
+                scores = fit_value_discriminants(rows, *pair, classes, axes)
                 z = abs(measure_change_along_pattern(scores.T, past, new, axes)[0])
-                feature = fit_feature(rows, *pair, classes, guess.axes)
-                feature = shrink_to_separation(feature, apart)
+                feature = fit_nearest_centre_feature(rows, *pair, classes, guess.axes)
+                feature = shrink_centres_to_separation(feature, apart)
                 values = compute_feature_values(feature, rows)
                 findings.append(FeatureWithValues(feature, values, apart, z))
     sure = [finding for finding in findings if finding.change > CHANGED]
@@ -228,7 +238,7 @@ def find_clearest_changed_feature(
     return max(findings, key=lambda finding: finding.change, default=None)
 
 
-def fit_discriminants(
+def fit_value_discriminants(
     rows: Tensor, values: Tensor, targets: Tensor, classes: int, axes: PrincipalAxes
 ) -> Tensor:
     """Return linear scores [d, k] of the values of a feature, given the class."""
@@ -279,8 +289,8 @@ def _split_rows_into_halves() -> list[tuple[slice, slice]]:
     return [(first, second), (second, first)]
 
 
-def _refine_guess(
-    rows: Tensor, targets: Tensor, guess: FeatureGuess, classes: int
+def _refine_guess_of_feature(
+    rows: Tensor, targets: Tensor, guess: FirstFeatureGuess, classes: int
 ) -> Tensor:
     """Return the values [n] that a guess leads to.
 
@@ -294,7 +304,7 @@ def _refine_guess(
         last, values = values, values.clone()
         for one, other in [(every, every)] if is_few else _split_rows_into_halves():
             pair = last[one], targets[one]
-            feature = fit_feature(rows[one], *pair, classes, guess.axes)
+            feature = fit_nearest_centre_feature(rows[one], *pair, classes, guess.axes)
             values[other] = compute_feature_values(feature, rows[other])
         if torch.equal(values, last) or len(values.unique()) < 2:
             break
@@ -312,9 +322,9 @@ def _measure_separation_of_values(
     scores = torch.zeros(len(rows), classes).to(rows)
     for one, other in _split_rows_into_halves():
         pair = values[one], targets[one]
-        found = rows[other] @ fit_discriminants(rows[one], *pair, classes, axes)
+        found = rows[other] @ fit_value_discriminants(rows[one], *pair, classes, axes)
         scores[other] = found / found.std(0).clamp(min=1e-9)
-    return _measure_gap(scores, values, targets, classes)
+    return _measure_gap_between_values(scores, values, targets, classes)
 
 
 def measure_separation_by_kernel(
@@ -339,11 +349,13 @@ def measure_separation_by_kernel(
         member = F.one_hot(values, classes).to(rows)
         residuals = rest @ member / rest.diagonal()[:, None]
         scores = member - residuals - levels @ member
-        separations.append(_measure_gap(scores, values, targets, classes))
+        separations.append(
+            _measure_gap_between_values(scores, values, targets, classes)
+        )
     return separations
 
 
-def _measure_gap(
+def _measure_gap_between_values(
     scores: Tensor, values: Tensor, targets: Tensor, classes: int
 ) -> float:
     """Return how far apart rows with and without a value are, given the class.

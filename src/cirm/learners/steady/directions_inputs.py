@@ -22,7 +22,7 @@ class InputScale(NamedTuple):
     factor: Tensor
 
 
-def create_scale_before_data(replicas: int) -> InputScale:
+def create_identity_input_scale(replicas: int) -> InputScale:
     """Return the scale that leaves inputs as they are."""
     return InputScale(torch.zeros(replicas, 0), torch.ones(replicas))
 
@@ -32,7 +32,7 @@ def fit_input_scale(inputs: Tensor) -> InputScale:
 
     Inputs [replica, n, channel, height, width] are images; others have one channel.
     """
-    channels = _split_channels(inputs)
+    channels = _reshape_inputs_to_channels(inputs)
     shift = channels.mean((1, 3))
     spread = (channels - shift[:, None, :, None]).square().mean((1, 2, 3)).sqrt()
     return InputScale(shift, SPREAD / spread.clamp(min=1e-6))
@@ -43,10 +43,10 @@ def scale_inputs(inputs: Tensor, scale: InputScale) -> Tensor:
     if not scale.shift.numel():
         return inputs
     shift, factor = (part.to(inputs) for part in scale)
-    channels = _split_channels(inputs) - shift[:, None, :, None]
+    channels = _reshape_inputs_to_channels(inputs) - shift[:, None, :, None]
     return (channels * factor[:, None, None, None]).view(inputs.shape)
 
 
-def _split_channels(inputs: Tensor) -> Tensor:
+def _reshape_inputs_to_channels(inputs: Tensor) -> Tensor:
     """Return inputs as [replica, n, channel, entry]."""
     return inputs.flatten(3) if inputs.dim() == 5 else inputs.flatten(2).unsqueeze(2)

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from cirm.learners.steady.directions_training import (
     EARLY,
+    LabelledTrainingRows,
     Model,
-    TrainingRows,
-    compute_member_outputs,
-    select_held_out_outputs,
+    compute_ensemble_member_outputs,
+    select_held_out_outputs_of_members,
     train_ensemble_members,
 )
 from cirm.likelihoods import Likelihood
@@ -27,7 +27,7 @@ from cirm.randomness import Randomness
 from cirm.training import Descent
 
 
-class EasiestAnswers(NamedTuple):
+class EasiestPredictorAnswers(NamedTuple):
     """Answers [n] of the easiest predictor, and how often it was right.
 
     `tallies` [place, k, 3] are those of earlier environments, if any, as the first one,
@@ -38,7 +38,7 @@ class EasiestAnswers(NamedTuple):
     tallies: list[Tensor]
 
 
-def train_reference(
+def train_easiest_predictor(
     model: Model,
     start: Tensor,
     inputs: Tensor,
@@ -50,31 +50,33 @@ def train_reference(
     """Return held-out answers [replica, n] of a network stopped early, and if right."""
     classes = likelihood.classes  # type: ignore[attr-defined]
     offset = torch.zeros(*targets.shape, classes)
-    rows = TrainingRows(inputs, targets, offset)
+    rows = LabelledTrainingRows(inputs, targets, offset)
     short = replace(descent, epochs=EARLY)
     fit = train_ensemble_members(model, start, rows, likelihood, short, randomness)
-    outputs = compute_member_outputs(model, fit.early, inputs)
-    answers = select_held_out_outputs(outputs, fit.folds).argmax(-1)
+    outputs = compute_ensemble_member_outputs(model, fit.early, inputs)
+    answers = select_held_out_outputs_of_members(outputs, fit.folds).argmax(-1)
     return answers, (answers == targets).double()
 
 
-def predict_with_reference(
+def predict_with_easiest_predictor(
     model: Model, params: Tensor, inputs: Tensor, targets: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the answers [replica, n] on new rows, and the share of right members."""
-    outputs = compute_member_outputs(model, params, inputs)
+    outputs = compute_ensemble_member_outputs(model, params, inputs)
     answers = outputs.log_softmax(-1).mean(1).argmax(-1)
     return answers, (outputs.argmax(-1) == targets[:, None]).double().mean(1)
 
 
-def count_correct_answers(right: Tensor, targets: Tensor, classes: int) -> Tensor:
+def count_correct_answers_by_class(
+    right: Tensor, targets: Tensor, classes: int
+) -> Tensor:
     """Return [k, 3]: rows of a class, and sums of `right` [n] and of its square."""
     tally = torch.zeros(classes, 3, dtype=torch.float64)
     parts = torch.stack([torch.ones_like(right), right, right.square()], 1).double()
     return tally.index_add_(0, targets.cpu(), parts.cpu())
 
 
-def compute_p_value_of_tallies(before: Tensor, here: Tensor) -> float:
+def compute_p_value_of_correct_counts(before: Tensor, here: Tensor) -> float:
     """Return the p-value of a change of how often the answers of a class are right."""
     change, variance = 0.0, 0.0
     for first, second in zip(before.tolist(), here.tolist(), strict=True):

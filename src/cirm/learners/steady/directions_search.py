@@ -26,7 +26,7 @@ MOST_P_VALUE = 0.99  # so that one test in which nothing changes outvotes no oth
 RIDGE = 30.0  # of the discriminant, in mean variances; 10 to 100 find the same
 
 
-class ClassMoments(NamedTuple):
+class ClassMeansAndScatter(NamedTuple):
     """Class counts [k], class means [k, d], and a factor [r, d] of the scatter.
 
     The scatter within classes and environments is factor' factor.
@@ -53,7 +53,7 @@ class PrincipalAxes(NamedTuple):
         return rows @ self.vectors / variances.sqrt()
 
 
-class ChangeTest(NamedTuple):
+class ChangeTestResult(NamedTuple):
     """The p-values of a change: along the discriminant, and of each axis [a].
 
     `size` estimates the squared length of the change along these axes, in standard
@@ -85,12 +85,16 @@ def combine_p_values_of_tests(p_values: Sequence[float | None]) -> float:
     return combine_p_values(values, weights, MOST_P_VALUE)
 
 
-def compute_class_moments(rows: Tensor, targets: Tensor, classes: int) -> ClassMoments:
+def compute_class_moments(
+    rows: Tensor, targets: Tensor, classes: int
+) -> ClassMeansAndScatter:
     """Return the moments of rows [n, d] with classes [n]."""
     member = torch.nn.functional.one_hot(targets, classes).to(rows)
     counts = member.sum(0)
     means = compute_means_by_group(rows, targets, classes)
-    return ClassMoments(counts, means, compress_scatter_factor(rows - means[targets]))
+    return ClassMeansAndScatter(
+        counts, means, compress_scatter_matrix_factor(rows - means[targets])
+    )
 
 
 def compute_means_by_group(rows: Tensor, groups: Tensor, count: int) -> Tensor:
@@ -99,16 +103,18 @@ def compute_means_by_group(rows: Tensor, groups: Tensor, count: int) -> Tensor:
     return member.T @ rows / member.sum(0).clamp(min=1)[:, None]
 
 
-def pool_class_moments(first: ClassMoments, second: ClassMoments) -> ClassMoments:
+def pool_class_moments_of_environments(
+    first: ClassMeansAndScatter, second: ClassMeansAndScatter
+) -> ClassMeansAndScatter:
     """Return the moments of two environments, scattered about their own class means."""
     counts = first.counts + second.counts
     sums = [m.counts[:, None] * m.means for m in (first, second)]
     means = (sums[0] + sums[1]) / counts.clamp(min=1)[:, None]
     factor = torch.cat([first.factor, second.factor])
-    return ClassMoments(counts, means, compress_scatter_factor(factor))
+    return ClassMeansAndScatter(counts, means, compress_scatter_matrix_factor(factor))
 
 
-def compress_scatter_factor(factor: Tensor, rank: int = RANK) -> Tensor:
+def compress_scatter_matrix_factor(factor: Tensor, rank: int = RANK) -> Tensor:
     """Return a factor [rank or d, d] with the same leading part of the scatter."""
     width = min(rank, factor.shape[1])
     values, axes = _compute_eigenvectors_of_scatter(factor)
@@ -117,7 +123,7 @@ def compress_scatter_factor(factor: Tensor, rank: int = RANK) -> Tensor:
     return torch.nn.functional.pad(short, (0, 0, 0, width - len(short)))
 
 
-def find_principal_axes_within_classes(moments: ClassMoments) -> PrincipalAxes:
+def find_principal_axes_within_classes(moments: ClassMeansAndScatter) -> PrincipalAxes:
     """Return the axes with at least 1e-4 of the largest variance within classes."""
     values, axes = _compute_eigenvectors_of_scatter(moments.factor)
     freedom = max(1.0, moments.count_rows() - len(moments.counts))
@@ -127,10 +133,10 @@ def find_principal_axes_within_classes(moments: ClassMoments) -> PrincipalAxes:
 
 
 def measure_change_of_class_means(
-    past: ClassMoments, new: ClassMoments, axes: PrincipalAxes
-) -> ChangeTest:
+    past: ClassMeansAndScatter, new: ClassMeansAndScatter, axes: PrincipalAxes
+) -> ChangeTestResult:
     """Test whether the differences between class means changed."""
-    weights = compute_class_precisions(past, new)
+    weights = compute_precision_of_class_means(past, new)
     p_value = compute_p_value_along_discriminant(past, new, axes, RIDGE)
     few = PrincipalAxes(axes.vectors[:, :AXES], axes.variances[:AXES])
     change = (new.means - past.means) @ few.vectors
@@ -139,11 +145,14 @@ def measure_change_of_class_means(
     freedom = max(1, int((weights > 0).sum()) - 1)
     p_values = torch.tensor(chdtrc(freedom, squares.cpu().numpy()))
     size = float(squares.sum()) - freedom * len(squares)
-    return ChangeTest(p_value, p_values, size)
+    return ChangeTestResult(p_value, p_values, size)
 
 
 def compute_p_value_along_discriminant(
-    past: ClassMoments, new: ClassMoments, axes: PrincipalAxes, ridge: float
+    past: ClassMeansAndScatter,
+    new: ClassMeansAndScatter,
+    axes: PrincipalAxes,
+    ridge: float,
 ) -> float:
     """Return the p-value of a change of class means along their discriminant.
 
@@ -162,13 +171,16 @@ def compute_p_value_along_discriminant(
 
 
 def measure_change_along_pattern(
-    pattern: Tensor, past: ClassMoments, new: ClassMoments, axes: PrincipalAxes
+    pattern: Tensor,
+    past: ClassMeansAndScatter,
+    new: ClassMeansAndScatter,
+    axes: PrincipalAxes,
 ) -> tuple[float, float]:
     """Return z and the p-value of a change of the sum of pattern [k, d] times means.
 
     The pattern must not depend on the change itself; means pooled over all rows do not.
     """
-    weights = compute_class_precisions(past, new)
+    weights = compute_precision_of_class_means(past, new)
     known = weights > 0
     if known.sum() < 2:
         return 0.0, 1.0
@@ -180,14 +192,18 @@ def measure_change_along_pattern(
     return z, float(2 * ndtr(-abs(z)))
 
 
-def compute_class_precisions(past: ClassMoments, new: ClassMoments) -> Tensor:
+def compute_precision_of_class_means(
+    past: ClassMeansAndScatter, new: ClassMeansAndScatter
+) -> Tensor:
     """Return the precision [k] of each class's change of means, for unit variance."""
     inverse = 1 / past.counts.clamp(min=1e-9) + 1 / new.counts.clamp(min=1e-9)
     known = (past.counts > 1) & (new.counts > 1)
     return torch.where(known, 1 / inverse, 0.0)
 
 
-def compute_pooled_class_means(past: ClassMoments, new: ClassMoments) -> Tensor:
+def compute_pooled_class_means(
+    past: ClassMeansAndScatter, new: ClassMeansAndScatter
+) -> Tensor:
     """Return class means [k, d] over all rows, less their own mean."""
     counts = (past.counts + new.counts).clamp(min=1)[:, None]
     means = past.counts[:, None] * past.means + new.counts[:, None] * new.means

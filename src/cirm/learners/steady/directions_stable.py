@@ -14,13 +14,13 @@ from torch import Tensor
 
 from cirm.learners.steady import directions_tables as tables
 from cirm.learners.steady.directions_search import compute_means_by_group
-from cirm.learners.steady.directions_tables import LogitLeak
+from cirm.learners.steady.directions_tables import FeatureLeakIntoLogits
 from cirm.learners.steady.directions_training import (
-    Ensemble,
+    LabelledTrainingRows,
     Model,
-    TrainingRows,
-    compute_member_outputs,
-    select_held_out_outputs,
+    NetworkEnsemble,
+    compute_ensemble_member_outputs,
+    select_held_out_outputs_of_members,
     train_ensemble_members,
 )
 from cirm.likelihoods import Likelihood
@@ -31,7 +31,7 @@ SLOW = 0.2  # of the usual rate, where features are explained: rows that agree w
 # say little, and a network that has learned before forgets more than they tell
 
 
-class KnownRows(NamedTuple):
+class RowsWithKnownFeatures(NamedTuple):
     """What is known of the rows of one replica.
 
     Values [feature, n] of the features, classes [n], environments [n], whether each
@@ -44,7 +44,7 @@ class KnownRows(NamedTuple):
     is_hidden: list[bool]
     classes: int
 
-    def compute_offset_logits(self, hidden_too: bool) -> Tensor:
+    def compute_logits_of_known_features(self, hidden_too: bool) -> Tensor:
         """Return what frequencies and features say of the classes of rows, [n, k]."""
         chosen = [hidden_too or not hidden for hidden in self.is_hidden]
         values = self.values[torch.tensor(chosen, dtype=torch.bool)]
@@ -52,7 +52,7 @@ class KnownRows(NamedTuple):
         for place in range(int(self.places.max()) + 1):
             here = self.places == place
             counts = torch.bincount(self.targets[here], minlength=self.classes)
-            table = tables.count_values_by_class(
+            table = tables.count_feature_values_by_class(
                 values[:, here], self.targets[here], self.classes
             )
             said = tables.compute_class_log_likelihoods(
@@ -73,7 +73,7 @@ class HeldOutLogits(NamedTuple):
 
     logits: Tensor
     correction: Tensor
-    leak: LogitLeak
+    leak: FeatureLeakIntoLogits
     temperature: float
 
 
@@ -81,41 +81,45 @@ def train_stable_ensemble(
     model: Model,
     start: Tensor,
     inputs: Tensor,
-    seen: list[KnownRows],
+    seen: list[RowsWithKnownFeatures],
     is_first: bool,
     likelihood: Likelihood,
     descent: Descent,
     randomness: Randomness,
     watch: Watch,
-) -> tuple[Ensemble, list[HeldOutLogits]]:
+) -> tuple[NetworkEnsemble, list[HeldOutLogits]]:
     """Train an ensemble on inputs [replica, n, ...] in the view of their replica."""
-    before = centre_logits(compute_member_outputs(model, start, inputs)).mean(1)
+    before = subtract_mean_logit(
+        compute_ensemble_member_outputs(model, start, inputs)
+    ).mean(1)
     corrections = [
         torch.zeros(len(s.values), s.classes, s.classes).double()
         if is_first
-        else tables.measure_logit_leak(logits, s.values, s.targets).parts
+        else tables.measure_feature_leak_into_logits(logits, s.values, s.targets).parts
         for s, logits in zip(seen, before, strict=True)
     ]
     offsets = [
-        s.compute_offset_logits(hidden_too=False)
+        s.compute_logits_of_known_features(hidden_too=False)
         - sum_corrections_of_features(correction, s.values)
         for s, correction in zip(seen, corrections, strict=True)
     ]
     offset = torch.stack(offsets).float()
     targets = torch.stack([s.targets for s in seen])
-    rows = TrainingRows(inputs, targets, offset)
+    rows = LabelledTrainingRows(inputs, targets, offset)
     slow = torch.tensor([not is_first and not all(s.is_hidden) for s in seen])
     pace = torch.where(slow, SLOW, 1.0)
     parts = likelihood, descent, randomness, watch, pace
     fit = train_ensemble_members(model, start, rows, *parts)
-    outputs = centre_logits(compute_member_outputs(model, fit.params, inputs))
-    held_out = select_held_out_outputs(outputs, fit.folds)
+    outputs = subtract_mean_logit(
+        compute_ensemble_member_outputs(model, fit.params, inputs)
+    )
+    held_out = select_held_out_outputs_of_members(outputs, fit.folds)
     judged = [
-        correct_held_out_logits(*part)
+        add_feature_corrections_to_logits(*part)
         for part in zip(held_out, seen, corrections, strict=True)
     ]
     gains = [
-        compute_spread_ratio(members, t)
+        compute_ensemble_spread_ratio(members, t)
         for members, t in zip(outputs, targets, strict=True)
     ]
     return fit, [
@@ -124,7 +128,7 @@ def train_stable_ensemble(
     ]
 
 
-def compute_spread_ratio(outputs: Tensor, targets: Tensor) -> float:
+def compute_ensemble_spread_ratio(outputs: Tensor, targets: Tensor) -> float:
     """Return the factor that gives an ensemble's logits the spread of a member's.
 
     The temperature is that of single members, on rows that they have not seen. Noise of
@@ -144,19 +148,19 @@ def compute_spread_ratio(outputs: Tensor, targets: Tensor) -> float:
     return max(1.0, float((members / mean).sqrt()))
 
 
-def correct_held_out_logits(
-    held_out: Tensor, seen: KnownRows, correction: Tensor
+def add_feature_corrections_to_logits(
+    held_out: Tensor, seen: RowsWithKnownFeatures, correction: Tensor
 ) -> HeldOutLogits:
     """Return held-out logits [n, k] of one replica, corrected and calibrated."""
     logits = held_out.double() - sum_corrections_of_features(correction, seen.values)
-    leak = tables.measure_logit_leak(logits, seen.values, seen.targets)
+    leak = tables.measure_feature_leak_into_logits(logits, seen.values, seen.targets)
     logits = logits - sum_corrections_of_features(leak.parts, seen.values)
-    offset = seen.compute_offset_logits(hidden_too=True)
-    scale = tables.fit_temperature(logits, offset, seen.targets)
+    offset = seen.compute_logits_of_known_features(hidden_too=True)
+    scale = tables.fit_logit_temperature(logits, offset, seen.targets)
     return HeldOutLogits(scale * logits, correction + leak.parts, leak, scale)
 
 
-def centre_logits(logits: Tensor) -> Tensor:
+def subtract_mean_logit(logits: Tensor) -> Tensor:
     """Return logits less their mean over classes."""
     return logits - logits.mean(-1, keepdim=True)
 

@@ -13,41 +13,41 @@ from torch import Tensor
 from cirm.learners.steady import directions_search as search
 from cirm.learners.steady import directions_tables as tables
 from cirm.learners.steady.directions_features import (
-    Feature,
-    FeatureGuess,
     FeatureWithValues,
-    build_first_guesses,
+    FirstFeatureGuess,
+    NearestCentreFeature,
+    build_first_feature_guesses,
     build_network_feature,
     compute_feature_values,
     compute_values_given_class,
+    do_values_tell_more_about_class,
     find_clearest_changed_feature,
     find_directions_of_feature,
     measure_separation_by_kernel,
-    tells_more,
 )
 from cirm.learners.steady.directions_kernel import (
     DISCRIMINANT_RIDGE,
     compute_kernel_features,
 )
 from cirm.learners.steady.directions_reference import (
-    EasiestAnswers,
-    compute_p_value_of_tallies,
+    EasiestPredictorAnswers,
+    compute_p_value_of_correct_counts,
 )
-from cirm.learners.steady.directions_search import ClassMoments, PrincipalAxes
-from cirm.learners.steady.directions_state import MOST_FEATURES, KnownFeature
+from cirm.learners.steady.directions_search import ClassMeansAndScatter, PrincipalAxes
+from cirm.learners.steady.directions_state import MOST_FEATURES, KnownUnstableFeature
 from cirm.learners.steady.directions_statistics import (
-    StatisticsScale,
+    ImageStatisticsScale,
     append_image_statistics,
     count_image_statistics,
 )
 from cirm.learners.steady.directions_views import (
     HIDDEN,
-    InputView,
-    add_mean_pattern_to_view,
-    apply_view,
-    build_identity_view,
+    FeatureHidingView,
+    add_mean_pattern_to_hiding_view,
+    build_view_that_hides_nothing,
     erase_changed_entries,
-    fit_view,
+    fit_feature_hiding_view,
+    hide_feature_in_rows,
     measure_feature_visibility,
 )
 
@@ -70,15 +70,15 @@ ReaderTraining = Callable[[], tuple[Tensor, Tensor]]
 """Trains networks to read the class: their parameters, and held-out answers [n]."""
 
 
-class FoundFeature(NamedTuple):
+class FoundUnstableFeature(NamedTuple):
     """A feature that was found, its p-value, and its table [class, value] before."""
 
-    known: KnownFeature
+    known: KnownUnstableFeature
     p_value: float
     past: Tensor
 
 
-class StageRows(NamedTuple):
+class LabelledStageRows(NamedTuple):
     """Rows [n, d] of a stage, classes [n], and the environment [n] of each row."""
 
     rows: Tensor
@@ -86,7 +86,7 @@ class StageRows(NamedTuple):
     places: Tensor
 
 
-class SearchOutcome(NamedTuple):
+class FeatureSearchOutcome(NamedTuple):
     """What a search gives: new features, rows in the view, values, moments to carry.
 
     `values` [feature, n] are those of labelled rows, `read` those that rows without
@@ -98,7 +98,7 @@ class SearchOutcome(NamedTuple):
     network for a feature, if there is one.
     """
 
-    found: list[FoundFeature]
+    found: list[FoundUnstableFeature]
     rows: Tensor
     values: Tensor
     read: Tensor
@@ -106,8 +106,8 @@ class SearchOutcome(NamedTuple):
     has_axis_vanished: bool
     is_unexplained: bool
     taught: Tensor | None
-    moments: ClassMoments
-    kernel: ClassMoments
+    moments: ClassMeansAndScatter
+    kernel: ClassMeansAndScatter
     looks: int
 
 
@@ -115,8 +115,8 @@ class EnvironmentComparison(NamedTuple):
     """The p-value of a change, moments before and here, and their common axes."""
 
     p_value: float
-    before: ClassMoments
-    here: ClassMoments
+    before: ClassMeansAndScatter
+    here: ClassMeansAndScatter
     axes: PrincipalAxes
 
     def has_axis_vanished(self) -> bool:
@@ -131,7 +131,7 @@ class EnvironmentComparison(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FeatureSearch:
+class UnstableFeatureSearch:
     """A search of one replica's stage for features whose meaning changed.
 
     Args:
@@ -145,22 +145,25 @@ class FeatureSearch:
         shape: Shape of one input.
         scale: Of statistics of images.
         classes: Number of classes.
-        train_reader: Trains networks to read a feature that no discriminant reads.
+        train_shortcut_network: Trains networks to read a feature that no discriminant
+            reads.
     """
 
-    stage: StageRows
-    past: ClassMoments | None
-    kernel: ClassMoments | None
+    stage: LabelledStageRows
+    past: ClassMeansAndScatter | None
+    kernel: ClassMeansAndScatter | None
     width: Tensor
-    hypothesis: EasiestAnswers | None
+    hypothesis: EasiestPredictorAnswers | None
     level: float
     looks: int
     shape: tuple[int, ...]
-    scale: StatisticsScale
+    scale: ImageStatisticsScale
     classes: int
     train_reader: ReaderTraining
 
-    def run(self, features: list[KnownFeature], answers: Tensor) -> SearchOutcome:
+    def run(
+        self, features: list[KnownUnstableFeature], answers: Tensor
+    ) -> FeatureSearchOutcome:
         """Find features one after another, until nothing that changed is left.
 
         `answers` [n] are those of a network that was taught a known feature.
@@ -169,7 +172,7 @@ class FeatureSearch:
         parts = self.shape, self.scale, answers
         seen, rows, values = remove_features_from_rows(rows, features, *parts)
         read = values
-        found: list[tuple[Feature, Tensor]] = []
+        found: list[tuple[NearestCentreFeature, Tensor]] = []
         past: list[tuple[float, Tensor]] = []
         has_axis_vanished, is_unexplained, taught = False, False, None
         comparisons = int(self.stage.places.max()) + (self.past is not None)
@@ -180,10 +183,12 @@ class FeatureSearch:
         kernels = self._measure_kernel_moments(seen, self.kernel)
         while len(values) < MOST_FEATURES and comparisons:
             tested = None if found else self.hypothesis
-            compared = _find_clearest_change(series, tested, [] if found else kernels)
+            compared = _find_most_changed_environment(
+                series, tested, [] if found else kernels
+            )
             if compared.p_value >= alpha:
                 break
-            finding, network = self._find_changed_feature(
+            finding, network = self._find_feature_behind_change(
                 rows, compared, tested, not values
             )
             if finding is None:
@@ -195,10 +200,11 @@ class FeatureSearch:
                 own = compute_values_given_class(finding.feature, rows, targets)
             traces = find_directions_of_feature(rows, own, targets, self.classes)
             remainder = [
-                _remove_traces_from_moments(moments, traces) for moments in series
+                _remove_feature_traces_from_moments(moments, traces)
+                for moments in series
             ]
             if not is_clear and not _does_feature_explain_change(
-                compared, _find_clearest_change(remainder, None, []), alpha
+                compared, _find_most_changed_environment(remainder, None, []), alpha
             ):
                 is_unexplained = True
                 break
@@ -210,20 +216,22 @@ class FeatureSearch:
             past.append((compared.p_value, table))
             values, read = [*values, own], [*read, finding.values]
             rows, series = remove_directions_from_rows(rows, traces), remainder
-        moments = reduce(search.pool_class_moments, series)
+        moments = reduce(search.pool_class_moments_of_environments, series)
         taught_ones = [bool(feature.is_taught) for feature, _ in found]
         views, seen = self._fit_views_that_hide_features(
             seen, read[len(features) :], taught_ones, len(features)
         )
-        hidden = [known.view.changes_rows() for known in features]
-        hidden += [view.changes_rows() for view in views]
+        hidden = [known.view.does_view_change_rows() for known in features]
+        hidden += [view.does_view_change_rows() for view in views]
         if found:  # what was kept of earlier environments still shows the feature
             kernels = self._measure_kernel_moments(seen, None)
-        kernel = reduce(search.pool_class_moments, kernels)
+        kernel = reduce(search.pool_class_moments_of_environments, kernels)
         if not all(hidden):
             kernel = kernel._replace(counts=0 * kernel.counts)
         new = [
-            FoundFeature(KnownFeature(feature, view, traces), p_value, table)
+            FoundUnstableFeature(
+                KnownUnstableFeature(feature, view, traces), p_value, table
+            )
             for (feature, traces), view, (p_value, table) in zip(
                 found, views, past, strict=True
             )
@@ -233,20 +241,22 @@ class FeatureSearch:
         looks = self.looks + comparisons
         ends = has_axis_vanished, is_unexplained
         known = stacked, as_read, hidden
-        return SearchOutcome(new, seen, *known, *ends, taught, moments, kernel, looks)
+        return FeatureSearchOutcome(
+            new, seen, *known, *ends, taught, moments, kernel, looks
+        )
 
     def _measure_kernel_moments(
-        self, seen: Tensor, past: ClassMoments | None
-    ) -> list[ClassMoments]:
+        self, seen: Tensor, past: ClassMeansAndScatter | None
+    ) -> list[ClassMeansAndScatter]:
         """Return the moments of random features, of the past, if any, and of rows."""
         rows = compute_kernel_features(seen, self.width)
         return _measure_moments_of_environments(rows, self.stage, past, self.classes)
 
-    def _find_changed_feature(
+    def _find_feature_behind_change(
         self,
         rows: Tensor,
         compared: EnvironmentComparison,
-        tested: EasiestAnswers | None,
+        tested: EasiestPredictorAnswers | None,
         is_first: bool,
     ) -> tuple[FeatureWithValues | None, Tensor | None]:
         """Return the feature behind a change, and a network if it was taught one.
@@ -258,9 +268,9 @@ class FeatureSearch:
             compared.before, compared.here, axes
         )
         count = count_image_statistics(self.shape)
-        guesses = build_first_guesses(rows, count, targets, change, axes)
+        guesses = build_first_feature_guesses(rows, count, targets, change, axes)
         if tested is not None:
-            guesses.append(FeatureGuess(tested.answers, axes))
+            guesses.append(FirstFeatureGuess(tested.answers, axes))
         parts = compared.before, compared.here, axes
         finding = find_clearest_changed_feature(rows, targets, guesses, *parts)
         separation = 0.0 if finding is None else finding.separation
@@ -279,25 +289,27 @@ class FeatureSearch:
         if finding is not None and (
             gaps[1] > gaps[0]
             if is_clear
-            else tells_more(finding.values, answers, targets, self.classes)
+            else do_values_tell_more_about_class(
+                finding.values, answers, targets, self.classes
+            )
         ):
             return finding, None
         return build_network_feature(answers, rows, self.classes, gaps[0]), network
 
     def _fit_views_that_hide_features(
         self, seen: Tensor, values: list[Tensor], is_taught: list[bool], first: int
-    ) -> tuple[list[InputView], Tensor]:
+    ) -> tuple[list[FeatureHidingView], Tensor]:
         """Return views that hide features with values [n], and rows as seen in them.
 
         The order matters: a mark on a coloured picture must be taken out before the
         colour, a mark that was coloured with it afterwards. The order in which features
         were found and its reverse are tried; the one that hides them better is taken.
         """
-        best: tuple[float, list[InputView], Tensor] = torch.inf, [], seen
+        best: tuple[float, list[FeatureHidingView], Tensor] = torch.inf, [], seen
         orders = [list(range(len(values)))]
         orders += [orders[0][::-1]] if len(values) > 1 else []
         for order in orders:
-            views: dict[int, InputView] = {}
+            views: dict[int, FeatureHidingView] = {}
             rows = seen
             for turn, j in enumerate(order, first):
                 view, rows = self._fit_view_that_hides_feature(
@@ -313,34 +325,37 @@ class FeatureSearch:
 
     def _fit_view_that_hides_feature(
         self, seen: Tensor, values: Tensor, is_taught: bool
-    ) -> tuple[InputView, Tensor]:
+    ) -> tuple[FeatureHidingView, Tensor]:
         """Return the simplest view that hides a feature, and rows as seen in it.
 
         If none does, it is the view in which rows look as they are. A feature that only
         a network reads is neither a colour nor a pattern, but may be in one place.
         """
         targets, k = self.stage.targets, self.classes
-        channels = fit_view(seen, values, targets, k, self.shape)
-        none = build_identity_view(channels)
+        channels = fit_feature_hiding_view(seen, values, targets, k, self.shape)
+        none = build_view_that_hides_nothing(channels)
         views = []
         if not is_taught:
-            mixed = apply_view(channels, seen, values)
-            views = [channels, add_mean_pattern_to_view(none, seen, values, targets, k)]
-            if channels.changes_rows():
+            mixed = hide_feature_in_rows(channels, seen, values)
+            views = [
+                channels,
+                add_mean_pattern_to_hiding_view(none, seen, values, targets, k),
+            ]
+            if channels.does_view_change_rows():
                 views.append(
-                    add_mean_pattern_to_view(channels, mixed, values, targets, k)
+                    add_mean_pattern_to_hiding_view(channels, mixed, values, targets, k)
                 )
         if len(self.shape) == 3:  # single entries of a vector are no place
             views.append(erase_changed_entries(none, seen, values, targets, k))
-        for view in filter(InputView.changes_rows, views):
-            apart = apply_view(view, seen, values)
+        for view in filter(FeatureHidingView.does_view_change_rows, views):
+            apart = hide_feature_in_rows(view, seen, values)
             if self._measure_feature_visibility(apart, values) < HIDDEN and not (
-                is_taught and self._can_kernel_read(apart, values)
+                is_taught and self._can_kernel_read_feature(apart, values)
             ):
                 return view, apart
         return none, seen
 
-    def _can_kernel_read(self, seen: Tensor, values: Tensor) -> bool:
+    def _can_kernel_read_feature(self, seen: Tensor, values: Tensor) -> bool:
         """Whether a kernel reads values [n], as networks could, from rows [n, d]."""
         (gap,) = measure_separation_by_kernel(
             seen, [values], self.stage.targets, self.classes
@@ -355,14 +370,17 @@ class FeatureSearch:
         )
 
     def _infer_past_value_counts(
-        self, rows: Tensor, series: list[ClassMoments], finding: FeatureWithValues
+        self,
+        rows: Tensor,
+        series: list[ClassMeansAndScatter],
+        finding: FeatureWithValues,
     ) -> Tensor:
         """Return counts [class, value] of earlier environments, zero if unknown."""
         if self.past is None or finding.feature.is_taught:
             return torch.zeros(self.classes, self.classes).double()
         scores, past = finding.feature.scores.to(rows), series[0]
         pair = finding.values, self.stage.targets
-        table = tables.infer_table_of_past_rows(
+        table = tables.infer_value_table_of_past_rows(
             rows @ scores, past.means @ scores, *pair
         )
         return table * past.counts[:, None]
@@ -370,9 +388,9 @@ class FeatureSearch:
 
 def remove_features_from_rows(
     rows: Tensor,
-    features: list[KnownFeature],
+    features: list[KnownUnstableFeature],
     shape: tuple[int, ...],
-    scale: StatisticsScale,
+    scale: ImageStatisticsScale,
     answers: Tensor,
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Return rows [n, d] without the features, and the values [n] of each.
@@ -386,7 +404,7 @@ def remove_features_from_rows(
         values.append(answers if is_taught else compute_feature_values(feature, rows))
         rows = remove_directions_from_rows(rows, traces)
     for j in sorted(range(len(features)), key=lambda j: float(features[j].view.turn)):
-        seen = apply_view(features[j].view, seen, values[j])
+        seen = hide_feature_in_rows(features[j].view, seen, values[j])
     return seen, rows, values
 
 
@@ -408,10 +426,12 @@ def compute_significance_level(level: float, looks: int, comparisons: int) -> fl
     return total
 
 
-def _remove_traces_from_moments(moments: ClassMoments, traces: Tensor) -> ClassMoments:
+def _remove_feature_traces_from_moments(
+    moments: ClassMeansAndScatter, traces: Tensor
+) -> ClassMeansAndScatter:
     """Return the moments of rows without what they have along traces [k, d]."""
     parts = (remove_directions_from_rows(part, traces) for part in moments[1:])
-    return ClassMoments(moments.counts, *parts)
+    return ClassMeansAndScatter(moments.counts, *parts)
 
 
 def _does_feature_explain_change(
@@ -428,8 +448,11 @@ def _does_feature_explain_change(
 
 
 def _measure_moments_of_environments(
-    rows: Tensor, stage: StageRows, past: ClassMoments | None, classes: int
-) -> list[ClassMoments]:
+    rows: Tensor,
+    stage: LabelledStageRows,
+    past: ClassMeansAndScatter | None,
+    classes: int,
+) -> list[ClassMeansAndScatter]:
     """Return the moments of the past, if any, and of each environment."""
     series = [] if past is None else [past]
     for place in range(int(stage.places.max()) + 1):
@@ -442,10 +465,10 @@ def _measure_moments_of_environments(
     return series
 
 
-def _find_clearest_change(
-    series: list[ClassMoments],
-    hypothesis: EasiestAnswers | None,
-    kernels: list[ClassMoments],
+def _find_most_changed_environment(
+    series: list[ClassMeansAndScatter],
+    hypothesis: EasiestPredictorAnswers | None,
+    kernels: list[ClassMeansAndScatter],
 ) -> EnvironmentComparison:
     """Compare each environment with all before, and return the clearest change.
 
@@ -455,15 +478,15 @@ def _find_clearest_change(
     before = series[0]
     by_kernel: list[float | None] = [None] * len(series)
     if len(kernels) == len(series):
-        by_kernel = _compare_kernel_moments(kernels)
+        by_kernel = _compare_kernel_moments_of_environments(kernels)
     for i, here in enumerate(series[1:]):
-        pooled = search.pool_class_moments(before, here)
+        pooled = search.pool_class_moments_of_environments(before, here)
         axes = search.find_principal_axes_within_classes(pooled)
         change = search.measure_change_of_class_means(before, here, axes)
         answers = None
         if hypothesis is not None:
             past = torch.stack(hypothesis.tallies[: i + 1]).sum(0)
-            answers = compute_p_value_of_tallies(past, hypothesis.tallies[i + 1])
+            answers = compute_p_value_of_correct_counts(past, hypothesis.tallies[i + 1])
         p_value = search.combine_p_values_of_tests(
             (
                 change.discriminant,
@@ -478,12 +501,14 @@ def _find_clearest_change(
     return best._replace(p_value=min(1.0, best.p_value * len(results)))
 
 
-def _compare_kernel_moments(kernels: list[ClassMoments]) -> list[float | None]:
+def _compare_kernel_moments_of_environments(
+    kernels: list[ClassMeansAndScatter],
+) -> list[float | None]:
     """Compare random features of each environment with all before: p-values."""
     results: list[float | None] = []
     before = kernels[0]
     for here in kernels[1:]:
-        pooled = search.pool_class_moments(before, here)
+        pooled = search.pool_class_moments_of_environments(before, here)
         axes = search.find_principal_axes_within_classes(pooled)
         results.append(
             search.compute_p_value_along_discriminant(

@@ -11,15 +11,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cirm.learners.steady.directions_stable import KnownRows
-from cirm.learners.steady.directions_stage import SearchOutcome
-from cirm.learners.steady.directions_state import DirectionsState
+from cirm.learners.steady.directions_stable import RowsWithKnownFeatures
+from cirm.learners.steady.directions_stage import FeatureSearchOutcome
+from cirm.learners.steady.directions_state import SteadyNetworkState
 from cirm.learners.steady.directions_training import (
-    Ensemble,
+    LabelledTrainingRows,
     Model,
-    TrainingRows,
-    compute_member_outputs,
-    select_held_out_outputs,
+    NetworkEnsemble,
+    compute_ensemble_member_outputs,
+    select_held_out_outputs_of_members,
     train_ensemble_members,
 )
 from cirm.likelihoods import Likelihood
@@ -29,8 +29,8 @@ from cirm.training import Descent
 BESIDE = 3  # networks that learn beside plain answers; five are no better
 
 
-def choose_start_networks(
-    state: DirectionsState, new: Tensor, outcomes: list[SearchOutcome]
+def choose_start_networks_of_ensemble(
+    state: SteadyNetworkState, new: Tensor, outcomes: list[FeatureSearchOutcome]
 ) -> Tensor:
     """Return the networks [replica, member, p] from which stable models start.
 
@@ -50,14 +50,14 @@ def choose_start_networks(
 
 def train_members_beside_plain_ensemble(
     model: Model,
-    state: DirectionsState,
-    fit: Ensemble,
+    state: SteadyNetworkState,
+    fit: NetworkEnsemble,
     inputs: Tensor,
-    known: list[KnownRows],
+    known: list[RowsWithKnownFeatures],
     likelihood: Likelihood,
     descent: Descent,
     randomness: Randomness,
-) -> DirectionsState:
+) -> SteadyNetworkState:
     """Return the state with networks trained beside plain answers, if needed.
 
     They are needed until a feature was found. The answers are those of the networks of
@@ -66,17 +66,17 @@ def train_members_beside_plain_ensemble(
     """
     if state.found.all():
         return state._replace(beside=fit.params)
-    outputs = compute_member_outputs(model, fit.params, inputs)
-    plain = select_held_out_outputs(outputs, fit.folds).argmax(-1)
+    outputs = compute_ensemble_member_outputs(model, fit.params, inputs)
+    plain = select_held_out_outputs_of_members(outputs, fit.folds).argmax(-1)
     seen = [
         s._replace(values=own[None], is_hidden=[False])
         for s, own in zip(known, plain, strict=True)
     ]
     offset = torch.stack(
-        [s.compute_offset_logits(hidden_too=True) for s in seen]
+        [s.compute_logits_of_known_features(hidden_too=True) for s in seen]
     ).float()
     targets = torch.stack([s.targets for s in seen])
-    rows = TrainingRows(inputs, targets, offset)
+    rows = LabelledTrainingRows(inputs, targets, offset)
     few = state.beside[:, :BESIDE]
     params = train_ensemble_members(
         model, few, rows, likelihood, descent, randomness

@@ -7,26 +7,26 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cirm.learners.steady.directions_features import Feature
+from cirm.learners.steady.directions_features import NearestCentreFeature
 from cirm.learners.steady.directions_inputs import (
     InputScale,
-    create_scale_before_data,
+    create_identity_input_scale,
 )
 from cirm.learners.steady.directions_kernel import FEATURES
-from cirm.learners.steady.directions_search import RANK, ClassMoments
+from cirm.learners.steady.directions_search import RANK, ClassMeansAndScatter
 from cirm.learners.steady.directions_statistics import (
-    StatisticsScale,
-    count_channels,
+    ImageStatisticsScale,
+    count_image_channels,
     count_image_statistics,
 )
-from cirm.learners.steady.directions_views import InputView
+from cirm.learners.steady.directions_views import FeatureHidingView
 from cirm.memory import select_replica
 
 MOST_FEATURES = 4  # unstable features that are kept apart
 MOST_PLACES = 32  # environments whose tables are kept apart
 
 
-class EasiestPredictor(NamedTuple):
+class EasiestPredictorState(NamedTuple):
     """The easiest predictor: members [replica, member, p], and how often it is right.
 
     `tally` [replica, k, 3] has for each class the rows so far, the sum of the share of
@@ -39,7 +39,7 @@ class EasiestPredictor(NamedTuple):
     views: Tensor
 
 
-class Adaptation(NamedTuple):
+class DirectionsAdaptation(NamedTuple):
     """What was learned from rows without labels.
 
     `draws` [replica, draw, feature, class, value] are logarithms of tables, `tables`
@@ -53,7 +53,7 @@ class Adaptation(NamedTuple):
     notes: Tensor
 
 
-class DirectionsState(NamedTuple):
+class SteadyNetworkState(NamedTuple):
     """The state; every tensor has a leading replica axis.
 
     Args:
@@ -93,12 +93,12 @@ class DirectionsState(NamedTuple):
     inputs: InputScale
     correction: Tensor
     temperature: Tensor
-    moments: ClassMoments
-    kernel: ClassMoments
+    moments: ClassMeansAndScatter
+    kernel: ClassMeansAndScatter
     width: Tensor
-    scale: StatisticsScale
-    features: Feature
-    views: InputView
+    scale: ImageStatisticsScale
+    features: NearestCentreFeature
+    views: FeatureHidingView
     traces: Tensor
     taught: Tensor
     found: Tensor
@@ -109,35 +109,35 @@ class DirectionsState(NamedTuple):
     places: Tensor
     gains: Tensor
     leak: Tensor
-    reference: EasiestPredictor
-    adaptation: Adaptation
+    reference: EasiestPredictorState
+    adaptation: DirectionsAdaptation
 
 
-class KnownFeature(NamedTuple):
+class KnownUnstableFeature(NamedTuple):
     """A feature of one replica, its view, and its traces [k, d] in the inputs."""
 
-    feature: Feature
-    view: InputView
+    feature: NearestCentreFeature
+    view: FeatureHidingView
     traces: Tensor
 
 
-def create_state_before_data(members: Tensor) -> DirectionsState:
+def create_initial_directions_state(members: Tensor) -> SteadyNetworkState:
     """Return the state before any data, of networks [replica, member, p]."""
     replicas = len(members)
     empty, zero = torch.zeros(replicas, 0), torch.zeros(replicas)
-    return DirectionsState(
+    return SteadyNetworkState(
         members=members,
         beside=members,
         frame=torch.tensor([[0.0, 1.0]]).repeat(replicas, 1),
-        inputs=create_scale_before_data(replicas),
+        inputs=create_identity_input_scale(replicas),
         correction=empty,
         temperature=torch.ones(replicas),
-        moments=ClassMoments(empty, empty, empty),
-        kernel=ClassMoments(empty, empty, empty),
+        moments=ClassMeansAndScatter(empty, empty, empty),
+        kernel=ClassMeansAndScatter(empty, empty, empty),
         width=zero,
-        scale=StatisticsScale(empty, empty),
-        features=Feature(empty, empty, empty),
-        views=InputView(
+        scale=ImageStatisticsScale(empty, empty),
+        features=NearestCentreFeature(empty, empty, empty),
+        views=FeatureHidingView(
             empty, empty, empty, torch.zeros(replicas, MOST_FEATURES, 1), empty
         ),
         traces=empty,
@@ -150,16 +150,16 @@ def create_state_before_data(members: Tensor) -> DirectionsState:
         places=zero,
         gains=empty,
         leak=torch.zeros(replicas, 3),
-        reference=EasiestPredictor(members, empty, zero),
-        adaptation=Adaptation(empty, empty, empty, torch.zeros(replicas, 4)),
+        reference=EasiestPredictorState(members, empty, zero),
+        adaptation=DirectionsAdaptation(empty, empty, empty, torch.zeros(replicas, 4)),
     )
 
 
-def allocate_state_tensors(
-    state: DirectionsState, shape: tuple[int, ...], classes: int
-) -> DirectionsState:
+def allocate_directions_state_tensors(
+    state: SteadyNetworkState, shape: tuple[int, ...], classes: int
+) -> SteadyNetworkState:
     """Return the first state with room for what inputs of a shape need."""
-    k, c, s = classes, count_channels(shape), count_image_statistics(shape)
+    k, c, s = classes, count_image_channels(shape), count_image_statistics(shape)
     d = torch.Size(shape).numel() + s
 
     def allocate_zeros(*sizes: int) -> Tensor:
@@ -167,19 +167,21 @@ def allocate_state_tensors(
 
     j = MOST_FEATURES
 
-    def allocate_moments(size: int) -> ClassMoments:
+    def allocate_class_moments(size: int) -> ClassMeansAndScatter:
         parts = (k,), (k, size), (min(RANK, size), size)
-        return ClassMoments(*(allocate_zeros(*part).double() for part in parts))
+        return ClassMeansAndScatter(*(allocate_zeros(*part).double() for part in parts))
 
     return state._replace(
         correction=allocate_zeros(j, k, k),
-        moments=allocate_moments(d),
-        kernel=allocate_moments(FEATURES),
-        scale=StatisticsScale(allocate_zeros(s).double(), allocate_zeros(s).double()),
-        features=Feature(
+        moments=allocate_class_moments(d),
+        kernel=allocate_class_moments(FEATURES),
+        scale=ImageStatisticsScale(
+            allocate_zeros(s).double(), allocate_zeros(s).double()
+        ),
+        features=NearestCentreFeature(
             allocate_zeros(j, d, k), allocate_zeros(j, k, k), allocate_zeros(j)
         ),
-        views=InputView(
+        views=FeatureHidingView(
             allocate_zeros(j, k, c, c),
             allocate_zeros(j, k, c),
             allocate_zeros(j, k, d - s),
@@ -191,7 +193,7 @@ def allocate_state_tensors(
         tables=allocate_zeros(MOST_PLACES, j, k, k),
         gains=allocate_zeros(MOST_PLACES, 5),
         reference=state.reference._replace(tally=allocate_zeros(k, 3).double()),
-        adaptation=Adaptation(
+        adaptation=DirectionsAdaptation(
             allocate_zeros(1, j, k, k),
             allocate_zeros(j, k, k),
             allocate_zeros(j, k, k),
@@ -200,23 +202,25 @@ def allocate_state_tensors(
     )
 
 
-def widen_earlier_state(state: DirectionsState) -> DirectionsState:
+def upgrade_state_of_earlier_version(state: SteadyNetworkState) -> SteadyNetworkState:
     """Return the state with room for erased entries, which earlier versions lack."""
     erased = state.views.erased.expand(-1, -1, state.views.pattern.shape[-1])
     return state._replace(views=state.views._replace(erased=erased))
 
 
-def forget_adaptation(state: DirectionsState) -> DirectionsState:
+def remove_adaptation_from_state(state: SteadyNetworkState) -> SteadyNetworkState:
     """Return the state as if it had not been adapted."""
     kept = state.adaptation
     draws, notes = torch.zeros_like(kept.draws[:, :1]), torch.zeros_like(kept.notes)
     return state._replace(adaptation=kept._replace(draws=draws, notes=notes))
 
 
-def list_known_features(state: DirectionsState) -> list[KnownFeature]:
+def list_unstable_features_of_replica(
+    state: SteadyNetworkState,
+) -> list[KnownUnstableFeature]:
     """Return the features of one replica."""
     parts = state.features, state.views, state.traces
     return [
-        KnownFeature(*(select_replica(part, j) for part in parts))  # type: ignore[arg-type]
+        KnownUnstableFeature(*(select_replica(part, j) for part in parts))  # type: ignore[arg-type]
         for j in range(int(state.found))
     ]

@@ -17,14 +17,14 @@ SHARE = 0.1  # of the variance of all pixels for each statistic: about what the 
 # axis of natural images has, so that statistics are among the axes that are tested
 
 
-class StatisticsScale(NamedTuple):
+class ImageStatisticsScale(NamedTuple):
     """Shift [s] and factor [s] of statistics."""
 
     shift: Tensor
     factor: Tensor
 
 
-def count_channels(shape: tuple[int, ...]) -> int:
+def count_image_channels(shape: tuple[int, ...]) -> int:
     """Return the number of channels of inputs: that of images, else one."""
     return shape[0] if len(shape) == 3 else 1
 
@@ -49,8 +49,8 @@ def compute_image_statistics(rows: Tensor, shape: tuple[int, ...]) -> Tensor:
     variances = spread.square().mean((2, 3))
     total = variances.sum(1, keepdim=True).clamp(min=1e-6)
     parts = [
-        _compute_channel_fractions(means.abs()),
-        _compute_channel_fractions(variances.sqrt()),
+        _compute_color_channel_fractions(means.abs()),
+        _compute_color_channel_fractions(variances.sqrt()),
         means.sum(1, keepdim=True),
     ]
     parts.append(total.log() / 2)
@@ -62,9 +62,9 @@ def compute_image_statistics(rows: Tensor, shape: tuple[int, ...]) -> Tensor:
     return torch.cat(parts, 1)
 
 
-def fit_statistics_scale(
+def fit_image_statistics_scale(
     rows: Tensor, targets: Tensor, shape: tuple[int, ...]
-) -> StatisticsScale:
+) -> ImageStatisticsScale:
     """Return the scale that gives statistics a share of the variance of pixels."""
     k = int(targets.max()) + 1
     statistics = compute_image_statistics(rows, shape)
@@ -72,17 +72,17 @@ def fit_statistics_scale(
     spread = statistics - compute_means_by_group(statistics, targets, k)[targets]
     wanted = (SHARE * residuals.square().mean(0).sum()).sqrt()
     factor = wanted / spread.square().mean(0).sqrt().clamp(min=1e-4)
-    return StatisticsScale(statistics.mean(0), factor)
+    return ImageStatisticsScale(statistics.mean(0), factor)
 
 
 def append_image_statistics(
-    rows: Tensor, shape: tuple[int, ...], scale: StatisticsScale
+    rows: Tensor, shape: tuple[int, ...], scale: ImageStatisticsScale
 ) -> Tensor:
     """Return rows [n, d + s]: images [n, d] and their statistics, to scale."""
     statistics = compute_image_statistics(rows, shape) - scale.shift.to(rows)
     return torch.cat([rows, statistics * scale.factor.to(rows)], 1)
 
 
-def _compute_channel_fractions(levels: Tensor) -> Tensor:
+def _compute_color_channel_fractions(levels: Tensor) -> Tensor:
     """Return the part of each channel in the sum of levels [n, c]."""
     return levels / levels.sum(1, keepdim=True).clamp(min=1e-6)

@@ -25,7 +25,7 @@ SEEN = 16.0  # pseudo-rows of the environments seen, and of their mirror image
 DRAWS = 32  # tables drawn from the posterior, in pairs of opposite noise
 
 
-class TableEstimate(NamedTuple):
+class ValueTableEstimate(NamedTuple):
     """Estimated tables, and log tables drawn from their posterior [draw, ...].
 
     `error` [feature, class, value] is the standard error of each log probability, and
@@ -38,7 +38,9 @@ class TableEstimate(NamedTuple):
     nothing: float
 
 
-def count_values_by_class(values: Tensor, targets: Tensor, classes: int) -> Tensor:
+def count_feature_values_by_class(
+    values: Tensor, targets: Tensor, classes: int
+) -> Tensor:
     """Return how often each value [feature, n] comes with each class."""
     counts = torch.zeros(len(values), classes * classes, dtype=torch.float64)
     for row, feature in zip(counts, values, strict=True):
@@ -66,7 +68,7 @@ def compute_class_log_likelihoods(log_tables: Tensor, values: Tensor) -> Tensor:
 
 def estimate_value_tables_by_em(
     logits: Tensor, values: Tensor, seen: Tensor | None = None
-) -> TableEstimate:
+) -> ValueTableEstimate:
     """Estimate the tables of rows without labels, by EM from the stable logits [n, k].
 
     Class frequencies are those of the logits. The prior of a class's table is a
@@ -86,38 +88,44 @@ def estimate_value_tables_by_em(
         torch.einsum("nc,jnv->jcv", weights, member)
     )
     starts = [start, start.flip(1)] if logits.shape[1] == 2 else [start]
-    modes: list[_PosteriorMode] = []
+    modes: list[_ValueTablePosteriorMode] = []
     for tables in starts:
         for i, rows in enumerate(CONCENTRATIONS):
-            tables = _run_em(tables, rows * even, logits, values, member)
+            tables = _estimate_value_tables_from_start(
+                tables, rows * even, logits, values, member
+            )
             known = modes[i].tables if len(modes) > i else None
             if known is None or (known - tables).abs().max() > SAME:
                 parts = rows * even, logits, values, member
-                modes.append(_approximate_posterior(tables, *parts))
+                modes.append(_approximate_posterior_of_value_tables(tables, *parts))
     images = [] if seen is None else [seen.double(), seen.double().flip(1)]
     for tables in images[: len(starts)]:
         parts = SEEN * tables, logits, values, member
-        modes.append(_approximate_posterior(_run_em(tables, *parts), *parts))
+        modes.append(
+            _approximate_posterior_of_value_tables(
+                _estimate_value_tables_from_start(tables, *parts), *parts
+            )
+        )
     nothing = float(_compute_total_log_likelihood(even, logits, values))
     evidence = torch.tensor([*(mode.evidence for mode in modes), nothing])
     shares = evidence.softmax(0)
     best = modes[int(shares[:-1].argmax())]
-    return TableEstimate(
+    return ValueTableEstimate(
         best.tables,
-        _draw_log_tables(modes, even, shares),
-        best.compute_standard_errors_of_tables(),
+        _draw_log_value_tables(modes, even, shares),
+        best.compute_standard_errors_of_value_tables(),
         float(shares[-1]),
     )
 
 
-class _PosteriorMode(NamedTuple):
+class _ValueTablePosteriorMode(NamedTuple):
     """Tables to which EM leads, a root of their covariance, and the evidence."""
 
     tables: Tensor
     root: Tensor
     evidence: float
 
-    def compute_standard_errors_of_tables(self) -> Tensor:
+    def compute_standard_errors_of_value_tables(self) -> Tensor:
         """Return the standard error of each log probability.
 
         It is that of the logit less the mean logit of the class.
@@ -127,8 +135,8 @@ class _PosteriorMode(NamedTuple):
         return spread.square().sum(-1).sqrt()
 
 
-def _draw_log_tables(
-    modes: list[_PosteriorMode], even: Tensor, shares: Tensor
+def _draw_log_value_tables(
+    modes: list[_ValueTablePosteriorMode], even: Tensor, shares: Tensor
 ) -> Tensor:
     """Return log tables [draw, ...] from modes, the last share being that of `even`."""
     bounds = (DRAWS * shares.cumsum(0)).round().long().tolist()
@@ -144,7 +152,7 @@ def _draw_log_tables(
     return draws
 
 
-def _run_em(
+def _estimate_value_tables_from_start(
     tables: Tensor, prior: Tensor, logits: Tensor, values: Tensor, member: Tensor
 ) -> Tensor:
     """Return the tables to which EM leads with the pseudo-rows of a prior."""
@@ -170,9 +178,9 @@ def _compute_total_log_likelihood(
     return scores.logsumexp(-1).sum()
 
 
-def _approximate_posterior(
+def _approximate_posterior_of_value_tables(
     tables: Tensor, prior: Tensor, logits: Tensor, values: Tensor, member: Tensor
-) -> _PosteriorMode:
+) -> _ValueTablePosteriorMode:
     """Return a mode with its covariance in the log odds, and its evidence.
 
     The information is that of the rows (the scatter of their scores) and of the prior.
@@ -194,10 +202,10 @@ def _approximate_posterior(
     volume = count * ((size - 1) * math.log(2 * math.pi) + math.log(size)) / 2
     evidence = _compute_total_log_likelihood(tables, logits, values) + density + volume
     evidence = evidence - information.log().sum() / 2
-    return _PosteriorMode(tables, axes / information.sqrt(), float(evidence))
+    return _ValueTablePosteriorMode(tables, axes / information.sqrt(), float(evidence))
 
 
-def fit_temperature(logits: Tensor, offset: Tensor, targets: Tensor) -> float:
+def fit_logit_temperature(logits: Tensor, offset: Tensor, targets: Tensor) -> float:
     """Return the factor of logits [n, k] that makes held-out rows most likely.
 
     Newton's method on the only number, with the offset [n, k] in place.
@@ -213,7 +221,7 @@ def fit_temperature(logits: Tensor, offset: Tensor, targets: Tensor) -> float:
     return scale
 
 
-class LogitLeak(NamedTuple):
+class FeatureLeakIntoLogits(NamedTuple):
     """What logits say of features beyond the class: [feature, value, class].
 
     `parts` are shrunk by their noise. `size` is the root mean square before, and
@@ -225,12 +233,16 @@ class LogitLeak(NamedTuple):
     error: float
 
 
-def measure_logit_leak(logits: Tensor, values: Tensor, targets: Tensor) -> LogitLeak:
+def measure_feature_leak_into_logits(
+    logits: Tensor, values: Tensor, targets: Tensor
+) -> FeatureLeakIntoLogits:
     """Regress logits [n, k] on values [feature, n], with a level for each class."""
     logits = logits.double()
     classes = logits.shape[1]
     if not len(values):
-        return LogitLeak(torch.zeros(0, classes, classes).double(), 0.0, 0.0)
+        return FeatureLeakIntoLogits(
+            torch.zeros(0, classes, classes).double(), 0.0, 0.0
+        )
     design = F.one_hot(values, classes).double().transpose(0, 1).flatten(1)
     level = F.one_hot(targets, classes).double()
     inverse = torch.linalg.pinv(level)
@@ -248,10 +260,12 @@ def measure_logit_leak(logits: Tensor, values: Tensor, targets: Tensor) -> Logit
     kept = (1 - (error / size.clamp(min=1e-12)).square()).clamp(min=0)
     parts = kept * parts.unflatten(0, (len(values), classes))
     parts = parts - parts.mean(1, keepdim=True)
-    return LogitLeak(parts, float(size / separation), float(error / separation))
+    return FeatureLeakIntoLogits(
+        parts, float(size / separation), float(error / separation)
+    )
 
 
-def infer_table_of_past_rows(
+def infer_value_table_of_past_rows(
     scores: Tensor, means: Tensor, values: Tensor, targets: Tensor
 ) -> Tensor:
     """Return the table [class, value] of earlier rows, of which only means are known.

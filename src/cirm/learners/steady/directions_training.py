@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cirm.likelihoods import Likelihood
-from cirm.randomness import Draws, Randomness
+from cirm.randomness import RandomDraws, Randomness
 from cirm.training import (
     Descent,
     Watch,
@@ -17,7 +17,7 @@ from cirm.training import (
     ignore_training_steps,
 )
 
-Model = Callable[[Tensor, Tensor, Draws | None], Tensor]
+Model = Callable[[Tensor, Tensor, RandomDraws | None], Tensor]
 """Outputs [model, n, k] of parameters [model, p], inputs [model, n, ...] and noise."""
 
 MOST_ROWS = 1000  # rows of a step: whole-sample steps for the usual places, so that
@@ -28,7 +28,7 @@ EARLY = 20  # steps after which a network has learned the easiest feature and li
 # else; a fixed number, so that its held-out answers are not selected
 
 
-class TrainingRows(NamedTuple):
+class LabelledTrainingRows(NamedTuple):
     """Labelled rows: inputs [replica, n, ...], targets [replica, n], what is known.
 
     `offset` [replica, n, k] is added to the outputs in training.
@@ -39,7 +39,7 @@ class TrainingRows(NamedTuple):
     offset: Tensor
 
 
-class Ensemble(NamedTuple):
+class NetworkEnsemble(NamedTuple):
     """Trained members [replica, member, p].
 
     `params` are those of the best step by the rows left out, `early` those after
@@ -54,13 +54,13 @@ class Ensemble(NamedTuple):
 def train_ensemble_members(
     model: Model,
     start: Tensor,
-    rows: TrainingRows,
+    rows: LabelledTrainingRows,
     likelihood: Likelihood,
     descent: Descent,
     randomness: Randomness,
     watch: Watch = ignore_training_steps,
     pace: Tensor | None = None,
-) -> Ensemble:
+) -> NetworkEnsemble:
     """Train members from parameters `start` [replica, member, p].
 
     `pace` [replica] are factors of the learning rate.
@@ -71,7 +71,7 @@ def train_ensemble_members(
     replicas, members, _ = start.shape
     n = rows.targets.shape[1]
     folds = randomness.at("folds").permutation(n).remainder(members)
-    taken, left = _split_rows_by_fold(folds, members)
+    taken, left = _split_rows_into_folds(folds, members)
     params = start.flatten(0, 1)
     best, early = params.clone(), params.clone()
     lowest = torch.full((len(params),), torch.inf)
@@ -82,18 +82,18 @@ def train_ensemble_members(
     mean, square = torch.zeros_like(params), torch.zeros_like(params)
     orders = randomness.at("order").spawn(members).start_draws()
     noise = randomness.at("noise").spawn(members).start_draws()
-    held_out = _select_rows_of_models(rows, left, members)
-    batch = _select_rows_of_models(rows, taken, members)
+    held_out = _select_training_rows_of_members(rows, left, members)
+    batch = _select_training_rows_of_members(rows, taken, members)
     small = taken.shape[1] <= MOST_ROWS
     steps = descent.epochs * -(-taken.shape[1] // MOST_ROWS)
     for step in range(1, steps + 1):
         if not small:
             chosen = orders.permutation(taken.shape[1])[:, :MOST_ROWS]
-            batch = _select_rows_of_models(
+            batch = _select_training_rows_of_members(
                 rows, taken[live].gather(1, chosen), members, live
             )
         weights = params.detach().requires_grad_()
-        losses = _compute_member_losses(model, weights, batch, likelihood, noise)
+        losses = _compute_losses_of_members(model, weights, batch, likelihood, noise)
         (slope,) = torch.autograd.grad(losses.sum(), weights)
         mean.lerp_(slope, 0.1)
         square.lerp_(slope.square(), 0.001)
@@ -106,7 +106,9 @@ def train_ensemble_members(
             continue
         check_parameters_are_finite(params, step)
         with torch.no_grad():
-            losses = _compute_member_losses(model, params, held_out, likelihood, None)
+            losses = _compute_losses_of_members(
+                model, params, held_out, likelihood, None
+            )
         better = losses < lowest[live]
         lowest[live] = torch.where(better, losses, lowest[live])
         since[live] = torch.where(better, 0, since[live] + 1)
@@ -121,21 +123,23 @@ def train_ensemble_members(
         keep = going.nonzero()[:, 0]
         live, params, mean, square = (t[keep] for t in (live, params, mean, square))
         batch, held_out = (
-            TrainingRows(*(t[keep] for t in r)) for r in (batch, held_out)
+            LabelledTrainingRows(*(t[keep] for t in r)) for r in (batch, held_out)
         )
-        noise = Draws([noise.generators[i] for i in keep.tolist()])
-        orders = Draws([orders.generators[i] for i in keep.tolist()])
+        noise = RandomDraws([noise.generators[i] for i in keep.tolist()])
+        orders = RandomDraws([orders.generators[i] for i in keep.tolist()])
     shape = replicas, members, -1
-    return Ensemble(best.view(shape), early.view(shape), folds)
+    return NetworkEnsemble(best.view(shape), early.view(shape), folds)
 
 
-def compute_member_outputs(model: Model, params: Tensor, inputs: Tensor) -> Tensor:
+def compute_ensemble_member_outputs(
+    model: Model, params: Tensor, inputs: Tensor
+) -> Tensor:
     """Return outputs [replica, member, n, k] of members [replica, member, p]."""
     outputs = [model(weights, inputs, None) for weights in params.unbind(1)]
     return torch.stack(outputs, 1)
 
 
-def select_held_out_outputs(outputs: Tensor, folds: Tensor) -> Tensor:
+def select_held_out_outputs_of_members(outputs: Tensor, folds: Tensor) -> Tensor:
     """Return, of outputs [replica, member, n, k], those of the member without the row.
 
     `folds` [replica, n] is the member that left each row out.
@@ -144,19 +148,19 @@ def select_held_out_outputs(outputs: Tensor, folds: Tensor) -> Tensor:
     return outputs.gather(1, place).squeeze(1)
 
 
-def _compute_member_losses(
+def _compute_losses_of_members(
     model: Model,
     params: Tensor,
-    rows: TrainingRows,
+    rows: LabelledTrainingRows,
     likelihood: Likelihood,
-    noise: Draws | None,
+    noise: RandomDraws | None,
 ) -> Tensor:
     """Return the mean loss of each model."""
     outputs = model(params, rows.inputs, noise) + rows.offset
     return likelihood.compute_losses(outputs, rows.targets).mean(-1)
 
 
-def _split_rows_by_fold(folds: Tensor, members: int) -> tuple[Tensor, Tensor]:
+def _split_rows_into_folds(folds: Tensor, members: int) -> tuple[Tensor, Tensor]:
     """Return the rows [model, m] that each member trains on, and those left out."""
     n = folds.shape[1]
     fewest = max(1, n // members)
@@ -170,14 +174,17 @@ def _split_rows_by_fold(folds: Tensor, members: int) -> tuple[Tensor, Tensor]:
     return torch.stack(taken), torch.stack(left)
 
 
-def _select_rows_of_models(
-    rows: TrainingRows, places: Tensor, members: int, models: Tensor | None = None
-) -> TrainingRows:
+def _select_training_rows_of_members(
+    rows: LabelledTrainingRows,
+    places: Tensor,
+    members: int,
+    models: Tensor | None = None,
+) -> LabelledTrainingRows:
     """Return the rows at `places` [model, m] of the replica of each model."""
     models = torch.arange(len(places)) if models is None else models
     n = rows.targets.shape[1]
     flat = (places + (models // members * n)[:, None]).flatten()
-    return TrainingRows(
+    return LabelledTrainingRows(
         *(
             t.flatten(0, 1).index_select(0, flat).unflatten(0, places.shape)
             for t in rows

@@ -8,22 +8,25 @@ from torch import Tensor
 from cirm.learners.steady import directions_tables as tables
 from cirm.learners.steady.directions_adapt import (
     measure_gain_of_adapting,
-    pool_tables_of_environments,
+    pool_value_tables_of_environments,
 )
-from cirm.learners.steady.directions_features import Feature
+from cirm.learners.steady.directions_features import NearestCentreFeature
 from cirm.learners.steady.directions_stable import HeldOutLogits
-from cirm.learners.steady.directions_stage import FoundFeature, SearchOutcome
-from cirm.learners.steady.directions_state import MOST_PLACES, DirectionsState
-from cirm.learners.steady.directions_views import InputView
+from cirm.learners.steady.directions_stage import (
+    FeatureSearchOutcome,
+    FoundUnstableFeature,
+)
+from cirm.learners.steady.directions_state import MOST_PLACES, SteadyNetworkState
+from cirm.learners.steady.directions_views import FeatureHidingView
 
 
-def build_state_after_search(
-    state: DirectionsState,
-    outcome: SearchOutcome,
+def build_state_after_feature_search(
+    state: SteadyNetworkState,
+    outcome: FeatureSearchOutcome,
     judged: HeldOutLogits,
     targets: Tensor,
     places: Tensor,
-) -> DirectionsState:
+) -> SteadyNetworkState:
     """Return the state after a stage; its networks are left as they were."""
     classes = judged.logits.shape[1]
     for j, found in enumerate(outcome.found, int(state.found)):
@@ -51,20 +54,20 @@ def build_state_after_search(
     for place in range(int(places.max()) + 1):
         here = places == place
         values = outcome.values[:, here]
-        counts = tables.count_values_by_class(values, targets[here], classes)
-        seen = pool_tables_of_environments(state, len(values))
+        counts = tables.count_feature_values_by_class(values, targets[here], classes)
+        seen = pool_value_tables_of_environments(state, len(values))
         parts = logits[here], outcome.read[:, here], targets[here]
         gain = measure_gain_of_adapting(*parts, seen)
-        state = _store_environment_tables(state, counts, gain)
+        state = _store_value_tables_of_environment(state, counts, gain)
     return state
 
 
 def _store_feature_in_state(
-    state: DirectionsState, j: int, found: FoundFeature
-) -> DirectionsState:
+    state: SteadyNetworkState, j: int, found: FoundUnstableFeature
+) -> SteadyNetworkState:
     """Return the state with a feature at position j."""
 
-    def put(room: Tensor, value: Tensor) -> Tensor:
+    def put_value_into_tensor(room: Tensor, value: Tensor) -> Tensor:
         room = room.clone()
         room[j] = value.to(room)
         return room
@@ -74,17 +77,19 @@ def _store_feature_in_state(
         table[:places, j] = found.past.to(table) / places
     known = found.known
     return state._replace(
-        features=Feature(*map(put, state.features, known.feature)),
-        views=InputView(*map(put, state.views, known.view)),
-        traces=put(state.traces, known.traces),
-        p_values=put(state.p_values, torch.tensor(found.p_value)),
+        features=NearestCentreFeature(
+            *map(put_value_into_tensor, state.features, known.feature)
+        ),
+        views=FeatureHidingView(*map(put_value_into_tensor, state.views, known.view)),
+        traces=put_value_into_tensor(state.traces, known.traces),
+        p_values=put_value_into_tensor(state.p_values, torch.tensor(found.p_value)),
         tables=table,
     )
 
 
-def _store_environment_tables(
-    state: DirectionsState, counts: Tensor, gain: Tensor
-) -> DirectionsState:
+def _store_value_tables_of_environment(
+    state: SteadyNetworkState, counts: Tensor, gain: Tensor
+) -> SteadyNetworkState:
     """Return the state with the tables and the gain of one more place."""
     place = int(state.places)
     table, gains = state.tables.clone(), state.gains.clone()

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cirm.learners.steady.directions_features import fit_discriminants
+from cirm.learners.steady.directions_features import fit_value_discriminants
 from cirm.learners.steady.directions_search import (
     AXES,
     compute_class_moments,
@@ -21,9 +21,9 @@ from cirm.learners.steady.directions_search import (
     find_principal_axes_within_classes,
 )
 from cirm.learners.steady.directions_statistics import (
-    StatisticsScale,
+    ImageStatisticsScale,
     append_image_statistics,
-    count_channels,
+    count_image_channels,
 )
 
 COLOUR = 0.1  # distance of two channel covariances of unit trace: below 0.001 with and
@@ -36,7 +36,7 @@ MOST_ERASED = 0.5  # of the variance within classes: what is left must show the 
 SMALLEST = 1e-3  # of the largest variance: channels that vary less hold no picture
 
 
-class InputView(NamedTuple):
+class FeatureHidingView(NamedTuple):
     """How inputs are seen without a feature, for each of its values.
 
     Channels are mixed by `mixing` [value, channel, channel] and moved by `offset`
@@ -51,16 +51,18 @@ class InputView(NamedTuple):
     erased: Tensor
     turn: Tensor
 
-    def changes_rows(self) -> bool:
+    def does_view_change_rows(self) -> bool:
         """Whether rows look different in the view, so that it hides the feature."""
         even = torch.eye(self.mixing.shape[-1]).to(self.mixing)
         parts = self.mixing != even, self.pattern, self.erased
         return any(bool(part.any()) for part in parts)
 
 
-def apply_view(view: InputView, rows: Tensor, values: Tensor) -> Tensor:
+def hide_feature_in_rows(
+    view: FeatureHidingView, rows: Tensor, values: Tensor
+) -> Tensor:
     """Return rows [n, d] as if their feature, now at values [n], were at one value."""
-    if not view.changes_rows():
+    if not view.does_view_change_rows():
         return rows
     seen = torch.empty_like(rows)
     for value in values.unique().tolist():
@@ -71,24 +73,24 @@ def apply_view(view: InputView, rows: Tensor, values: Tensor) -> Tensor:
     return seen * (1 - view.erased.to(rows))
 
 
-def fit_view(
+def fit_feature_hiding_view(
     rows: Tensor,
     values: Tensor,
     targets: Tensor,
     classes: int,
     shape: tuple[int, ...],
-) -> InputView:
+) -> FeatureHidingView:
     """Return the view that takes a feature out of rows [n, d], given their classes.
 
     The shape of the inputs, [channel, height, width] or [d], tells what they are. Rows
     are left as they are if their channels do not depend on the feature.
     """
-    k, channels = classes, count_channels(shape)
+    k, channels = classes, count_image_channels(shape)
     even = torch.eye(channels).to(rows).expand(k, -1, -1)
     nothing = torch.zeros(k, rows.shape[1]).to(rows)
     zero = torch.tensor(0.0)
     still = torch.zeros(k, channels).to(rows)
-    none = InputView(even, still, nothing, nothing[0], zero)
+    none = FeatureHidingView(even, still, nothing, nothing[0], zero)
     if len(shape) != 3:
         return none
     cells = torch.nn.functional.one_hot(values * k + targets, k * k).to(rows)
@@ -107,23 +109,25 @@ def fit_view(
     offset = _fit_channel_offset(
         mixing, pixels.mean(2), values, targets, shared, common
     )
-    return InputView(mixing, offset, nothing, nothing[0], zero)
+    return FeatureHidingView(mixing, offset, nothing, nothing[0], zero)
 
 
-def add_mean_pattern_to_view(
-    view: InputView, seen: Tensor, values: Tensor, targets: Tensor, classes: int
-) -> InputView:
+def add_mean_pattern_to_hiding_view(
+    view: FeatureHidingView, seen: Tensor, values: Tensor, targets: Tensor, classes: int
+) -> FeatureHidingView:
     """Return a view that also gives each value the mean picture of the common one.
 
     A mark, a frame or a texture adds the same to every picture. Means are those of
     rows [n, d], as seen in the view so far, of the same class.
     """
-    return view._replace(pattern=_measure_clear_gaps(seen, values, targets, classes))
+    return view._replace(
+        pattern=_measure_clear_differences_of_means(seen, values, targets, classes)
+    )
 
 
 def erase_changed_entries(
-    view: InputView, seen: Tensor, values: Tensor, targets: Tensor, classes: int
-) -> InputView:
+    view: FeatureHidingView, seen: Tensor, values: Tensor, targets: Tensor, classes: int
+) -> FeatureHidingView:
     """Return a view without the entries whose mean or spread depends on the value.
 
     A part of the picture that is covered, cut out or painted over cannot be restored.
@@ -132,14 +136,16 @@ def erase_changed_entries(
     centred = seen - compute_means_by_group(seen, targets, classes)[targets]
     erased = torch.zeros(seen.shape[1], dtype=torch.bool)
     for entries in (seen, centred.square()):
-        erased |= _measure_clear_gaps(entries, values, targets, classes).any(0)
+        erased |= _measure_clear_differences_of_means(
+            entries, values, targets, classes
+        ).any(0)
     variances = centred.square().mean(0)
     if variances[erased].sum() > MOST_ERASED * variances.sum():
         return view
     return view._replace(erased=erased.to(seen))
 
 
-def _measure_clear_gaps(
+def _measure_clear_differences_of_means(
     seen: Tensor, values: Tensor, targets: Tensor, classes: int
 ) -> Tensor:
     """Return what the mean of each value lacks to the common one, given the class.
@@ -161,11 +167,11 @@ def _measure_clear_gaps(
     return torch.where(gaps.square() > clear * noise, gaps, 0.0)
 
 
-def build_identity_view(view: InputView) -> InputView:
+def build_view_that_hides_nothing(view: FeatureHidingView) -> FeatureHidingView:
     """Return the view in which rows look as they are."""
     even = torch.eye(view.mixing.shape[-1]).to(view.mixing)
     parts = view.offset, view.pattern, view.erased, view.turn
-    return InputView(
+    return FeatureHidingView(
         even.expand_as(view.mixing), *(torch.zeros_like(part) for part in parts)
     )
 
@@ -176,7 +182,7 @@ def measure_feature_visibility(
     targets: Tensor,
     classes: int,
     shape: tuple[int, ...],
-    scale: StatisticsScale,
+    scale: ImageStatisticsScale,
 ) -> float:
     """Return how well rows [n, d], as seen in a view, still show a feature's values.
 
@@ -187,12 +193,12 @@ def measure_feature_visibility(
     rows = append_image_statistics(seen, shape, scale)
     known, new = slice(0, None, 2), slice(1, None, 2)
     rows = torch.cat(
-        [rows, _compute_squares_along_axes(rows, known, targets, classes)], 1
+        [rows, _compute_squared_norm_along_axes(rows, known, targets, classes)], 1
     )
     axes = find_principal_axes_within_classes(
         compute_class_moments(rows[known], targets[known], classes)
     )
-    scores = rows @ fit_discriminants(
+    scores = rows @ fit_value_discriminants(
         rows[known], values[known], targets[known], classes, axes
     )
     member = torch.nn.functional.one_hot(values, classes).to(rows)
@@ -204,7 +210,7 @@ def measure_feature_visibility(
     return float((read * true).sum())
 
 
-def _compute_squares_along_axes(
+def _compute_squared_norm_along_axes(
     rows: Tensor, known: slice, targets: Tensor, classes: int
 ) -> Tensor:
     """Return squares [n, a] of centred rows along the leading axes of some rows."""
@@ -223,7 +229,7 @@ def _do_channels_depend_on_value(
     They do if the feature is a colour or a brightness, and do not if it is a mark.
     """
 
-    def measure(value: int) -> Tensor:
+    def measure_channel_covariance(value: int) -> Tensor:
         flat = residuals[values == value].transpose(0, 1).flatten(1)
         square = flat @ flat.T
         return square / square.trace().clamp(min=1e-12)
@@ -231,7 +237,10 @@ def _do_channels_depend_on_value(
     if mixing.shape[-1] == 1:
         gains = mixing.flatten()
         return bool((gains < 0).any()) or bool((gains.log().abs() > COLOUR).any())
-    gaps = [measure(value) - measure(common) for value in values.unique().tolist()]
+    gaps = [
+        measure_channel_covariance(value) - measure_channel_covariance(common)
+        for value in values.unique().tolist()
+    ]
     return max(float(gap.norm()) for gap in gaps) > COLOUR
 
 

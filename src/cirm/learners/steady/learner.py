@@ -33,7 +33,7 @@ MOST_COLUMNS = 512  # longer vectors are embeddings, whose single entries mean l
 MOST_FEATURES = 2_000  # of these columns: the information matrix then has 32 MB
 
 
-class Engine(Protocol):
+class SteadyEngine(Protocol):
     """The part of the learner that depends on the kind of inputs."""
 
     def init(self, randomness: Randomness) -> Any:  # noqa: ANN401
@@ -139,7 +139,7 @@ class Steady(Learner[Any]):
 
     def init(self, randomness: Randomness) -> Any:  # noqa: ANN401
         """Return the state before any data."""
-        return self._create_engine().init(randomness)
+        return self._create_engine_for_inputs().init(randomness)
 
     def observe(
         self,
@@ -149,22 +149,24 @@ class Steady(Learner[Any]):
         watch: Watch = ignore_training_steps,
     ) -> Any:  # noqa: ANN401
         """Look for unstable features, and learn from the environments of a stage."""
-        return self._create_engine().observe(state, stage, randomness, watch)
+        return self._create_engine_for_inputs().observe(state, stage, randomness, watch)
 
     def outputs(self, state: Any, inputs: Tensor) -> Tensor:  # noqa: ANN401
         """Return logits or values [replica, sample, n, k]."""
-        return self._create_engine().outputs(state, inputs)
+        return self._create_engine_for_inputs().outputs(state, inputs)
 
     def adapt(self, state: Any, inputs: Tensor) -> Any:  # noqa: ANN401
         """Learn what unstable features mean in the environment of unlabelled inputs."""
-        return self._create_engine().adapt(state, inputs)
+        return self._create_engine_for_inputs().adapt(state, inputs)
 
     def forget_adaptation(self, state: Any) -> Any:  # noqa: ANN401
         """Return the state as if it had not been adapted."""
         if self.view == "directions":
-            from cirm.learners.steady.directions_state import forget_adaptation
+            from cirm.learners.steady.directions_state import (
+                remove_adaptation_from_state,
+            )
 
-            return forget_adaptation(state)
+            return remove_adaptation_from_state(state)
         known = state.adaptation
         rows, residual = torch.zeros_like(known.rows), torch.ones_like(known.residual)
         return state._replace(adaptation=known._replace(rows=rows, residual=residual))
@@ -180,7 +182,9 @@ class Steady(Learner[Any]):
         environments: int = 1,
     ) -> dict[str, Any]:
         """Return the unstable features, their effects, and what was adapted."""
-        return self._create_engine().explain(state, columns or {}, environments)
+        return self._create_engine_for_inputs().explain(
+            state, columns or {}, environments
+        )
 
     def list_unstable_features(self, state: Any) -> list[list[str]]:  # noqa: ANN401
         """Name the unstable columns or directions of each replica by their numbers."""
@@ -200,10 +204,10 @@ class Steady(Learner[Any]):
         from cirm.memory import select_replica
 
         if self.view == "directions":
-            state_check.check_directions_state(state)
+            state_check.check_state_of_directions_engine(state)
         else:
             own, features = select_replica(state, 0), math.prod(shape)
-            state_check.check_columns_state(
+            state_check.check_state_of_columns_engine(
                 own, features, self.classes, self.added_later
             )
 
@@ -228,11 +232,11 @@ class Steady(Learner[Any]):
         is_table &= features[0] <= MOST_FEATURES and not chosen
         return replace(self, view="columns" if is_table else "directions")
 
-    def _create_engine(self) -> Engine:
+    def _create_engine_for_inputs(self) -> SteadyEngine:
         if self.view == "directions":
-            from cirm.learners.steady.directions import Directions
+            from cirm.learners.steady.directions import SteadyNetworkEngine
 
-            return Directions(self)
+            return SteadyNetworkEngine(self)
         from cirm.learners.steady.columns import ColumnsEngine
 
         return ColumnsEngine(

@@ -19,14 +19,14 @@ from cirm.learners.steady.directions_adapt import REFUSALS
 from cirm.learners.steady.directions_state import (
     MOST_FEATURES,
     MOST_PLACES,
-    DirectionsState,
+    SteadyNetworkState,
 )
 
 MOST_ROWS = 1e15  # that an adaptation has used; whole numbers are exact up to it
 SHORTER = ("arrivals.slopes", "arrivals.slope_variances")  # after earlier revisions
 
 
-def check_columns_state(
+def check_state_of_columns_engine(
     state: ColumnsState, features: int, classes: int, added_later: Collection[str]
 ) -> None:
     """Raise an error unless a state of the columns engine is consistent.
@@ -46,9 +46,9 @@ def check_columns_state(
     sizes = {"places": len(state.places.rows), "arrivals": len(state.arrivals.losses)}
     # Before any data, tensors have the shapes that those added later have in states of
     # earlier revisions, apart from the number of places.
-    earlier = _list_tensors(create_empty_state(0, 0, outputs, targets, 0, 0, 0))
-    for name, tensor in _list_tensors(state).items():
-        expected = _list_tensors(wanted)[name]
+    earlier = _list_tensors_by_path(create_empty_state(0, 0, outputs, targets, 0, 0, 0))
+    for name, tensor in _list_tensors_by_path(state).items():
+        expected = _list_tensors_by_path(wanted)[name]
         shape = tuple(expected.shape)
         if (group := name.partition(".")[0]) in sizes:
             shape = (sizes[group], *shape[1:])
@@ -57,7 +57,7 @@ def check_columns_state(
             shape = (*first, *earlier[name].shape[len(first) :])
         if name in SHORTER and len(tensor) < sizes["arrivals"]:
             shape = tuple(tensor.shape[:1])
-        _check_tensor(name, tensor, shape, expected.dtype)
+        _check_shape_and_dtype_of_tensor(name, tensor, shape, expected.dtype)
     if state.weights.numel() and not state.simple.numel() * state.cluster.numel():
         raise ValueError("scores have weights, but no clusters")
     numbers = (state.unit, state.cluster, state.basis.pairs, state.without.unit)
@@ -80,7 +80,7 @@ def check_columns_state(
         raise ValueError("a variance or the number of tests is negative")
 
 
-def check_directions_state(state: DirectionsState) -> None:
+def check_state_of_directions_engine(state: SteadyNetworkState) -> None:
     """Raise an error if a state of the directions engine counts what cannot be."""
     rows, refused, *_ = state.adaptation.notes.unbind(-1)
     counts = {
@@ -94,7 +94,7 @@ def check_directions_state(state: DirectionsState) -> None:
             raise ValueError(f"the number of {name} is not between 0 and {most:g}")
 
 
-def _check_tensor(
+def _check_shape_and_dtype_of_tensor(
     name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype
 ) -> None:
     if tensor.dtype != dtype or tuple(tensor.shape) != shape:
@@ -104,12 +104,12 @@ def _check_tensor(
         )
 
 
-def _list_tensors(part: Any, path: str = "") -> dict[str, Tensor]:  # noqa: ANN401  nested tuples of tensors
+def _list_tensors_by_path(part: Any, path: str = "") -> dict[str, Tensor]:  # noqa: ANN401  nested tuples of tensors
     """Return the tensors of nested named tuples by path, as basis.centre."""
     if isinstance(part, Tensor):
         return {path.removesuffix("."): part}
     return {
         name: tensor
         for field, own in part._asdict().items()
-        for name, tensor in _list_tensors(own, f"{path}{field}.").items()
+        for name, tensor in _list_tensors_by_path(own, f"{path}{field}.").items()
     }
