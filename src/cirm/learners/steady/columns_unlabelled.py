@@ -77,9 +77,12 @@ class Relation(NamedTuple):
 
         If its variance differs here, either the slope may stay the same or the effect,
         slope over variance, as that of a category that is rare here. The larger p-value
-        counts. It is 1 if the relation is much stronger than before: another meaning
-        turns a relation around, another relation between columns has any size.
+        counts. It is 1 if there was no clear relation that could be lost, and if the
+        relation is much stronger than before: another meaning turns a relation around,
+        another relation between columns has any size.
         """
+        if self.seen <= CLEAR * self.seen_error:
+            return 1.0
         if abs(self.here) * min(1.0, self.ratio) > STRONGER * self.seen:
             return 1.0
         p_values = []
@@ -230,10 +233,7 @@ def _compute_p_value_of_lost_relation(
         evidence: Weights of the basis functions in the evidence of the block, [k, p].
         is_value: Whether this is a regression.
     """
-    relation = _measure_relation(state, basis, evidence)
-    if relation.seen <= CLEAR * relation.seen_error:
-        return 1.0  # what is not related at the places seen cannot lose its relation
-    p_value = relation.compute_p_value_of_loss()
+    p_value = _measure_relation(state, basis, evidence).compute_p_value_of_loss()
     if p_value > LEAST_EVIDENCE:
         return 1.0
     for features in _list_units_that_count_most(state):
