@@ -20,7 +20,11 @@ from cirm.learners import NETWORK_LEARNERS
 from cirm.model.facts import TrainingPlan
 from cirm.model.outputs import Array, ArrayPredictions, compute_prediction_mean_and_std
 
-ROWS_AT_ONCE = 2048  # rows predicted at once, so that the layers stay in the cache
+ROWS_AT_ONCE = (
+    2048  # rows predicted at once, so that what is computed stays in the cache
+)
+NETWORK_ROWS_AT_ONCE = 512  # the same for networks, which need four times the space
+PART_ROWS = 16_384  # the most rows of a thread's task, which allocates its space once
 MOST_THREADS = 4  # more would wait for one another and for reading the files
 BASIS = ("centre", "scale", "limit", "knots", "slopes", "pairs", "factors")
 """The parts of the basis of `steady`; a state with others is left to torch."""
@@ -46,19 +50,26 @@ class NetworkPredictor(NamedTuple):
 
     def compute_outputs(self, rows: NDArray[np.float32]) -> Array:
         """Return outputs [1, n, k] of rows [n, d]."""
-        sums: Array = rows
-        zeros = np.zeros((0, 0), np.float32)
-        for index, (weight, bias) in enumerate(self.layers):
-            if index and self.activation == "elu":
-                # NumPy compares with an array three times as fast as with a number.
-                zeros = zeros if zeros.shape == sums.shape else np.zeros_like(sums)
-                below = np.minimum(sums, zeros)
-                sums = np.maximum(sums, np.expm1(below, out=below), out=sums)
-            elif index and self.activation == "relu":
-                sums = np.maximum(sums, 0, out=sums)
-            sums = sums @ weight
-            sums += bias
-        return sums[None]
+        outputs = np.empty((len(rows), self.layers[-1][1].size), np.float32)
+        size = min(NETWORK_ROWS_AT_ONCE, len(rows))
+        # Whole arrays, since NumPy is slower with a number, or one row for all.
+        biases = [np.tile(bias, (size, 1)) for _, bias in self.layers]
+        zeros = [np.zeros_like(bias) for bias in biases]
+        sums, below = ([np.empty_like(bias) for bias in biases] for _ in range(2))
+        for start in range(0, len(rows), size):
+            values: Array = rows[start : start + size]
+            n = len(values)
+            for index, (weight, _) in enumerate(self.layers):
+                values = np.matmul(values, weight, out=sums[index][:n])
+                values += biases[index][:n]
+                if index == len(self.layers) - 1:
+                    outputs[start : start + size] = values
+                elif self.activation == "elu":
+                    low = np.minimum(values, zeros[index][:n], out=below[index][:n])
+                    np.maximum(values, np.expm1(low, out=low), out=values)
+                elif self.activation == "relu":
+                    np.maximum(values, zeros[index][:n], out=values)
+        return outputs[None]
 
 
 class AveragePredictor(NamedTuple):
@@ -103,6 +114,12 @@ class ColumnsPredictor(NamedTuple):
     outputs: int
 
     def compute_outputs(self, rows: NDArray[np.float32]) -> Array:
+        """Return outputs [samples, n, k] of rows [n, d]."""
+        starts = range(0, len(rows), ROWS_AT_ONCE)
+        blocks = [self._compute_block(rows[s : s + ROWS_AT_ONCE]) for s in starts]
+        return np.concatenate(blocks, 1)
+
+    def _compute_block(self, rows: NDArray[np.float32]) -> Array:
         """Return outputs [samples, n, k] of rows [n, d]; rows are last in between."""
         d, bent = len(self.scale), len(self.bent)
         basis = np.empty((self.coefficients.shape[1], len(rows)), np.float32)
@@ -212,13 +229,17 @@ def predict_by_numpy(
         shifts: What is added to the logit of each class, [classes].
     """
     rows = inputs.reshape(len(inputs), -1)
-    starts = range(0, len(rows), ROWS_AT_ONCE)
+    threads = count_available_threads()
+    # Whole blocks, so that the number of threads changes no digit.
+    blocks = -(-len(rows) // (ROWS_AT_ONCE * threads))
+    size = min(max(blocks, 1) * ROWS_AT_ONCE, PART_ROWS)
+    starts = range(0, len(rows), size)
 
     def predict_part(start: int) -> ArrayPredictions:
-        outputs = predictor.compute_outputs(rows[start : start + ROWS_AT_ONCE])
+        outputs = predictor.compute_outputs(rows[start : start + size])
         return compute_prediction_mean_and_std(outputs, classes, shifts)
 
-    threads = min(count_available_threads(), len(starts))
+    threads = min(threads, len(starts))
     if threads < 2:
         pieces = [predict_part(start) for start in starts]
     else:
