@@ -47,6 +47,7 @@ from cirm.model.model import (
     build_learner,
     build_learner_column_settings,
 )
+from cirm.model.numpy_predict import limit_blas_threads
 from cirm.model.rare_classes import (
     ClassWeight,
     check_threshold_rule,
@@ -508,7 +509,8 @@ def _observe_stage(
 
     progress(f"training on {names}", 0.0)
     try:
-        with explain_unsolvable_equations(f"place {names}"):
+        # On a busy machine, threads of NumPy's products mostly wait for one another.
+        with explain_unsolvable_equations(f"place {names}"), limit_blas_threads():
             state = learner.observe(state, stage, source, watch)
     except DivergenceError as error:
         raise DivergenceError(
