@@ -10,8 +10,9 @@ import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -251,10 +252,19 @@ def predict_by_numpy(
 @contextmanager
 def limit_blas_threads() -> Iterator[None]:
     """Make the products of NumPy compute on the thread that calls them."""
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
-    with threadpool_limits(1, "blas"):
+    with _find_thread_pools().limit(limits=1, user_api="blas"):
         yield
+
+
+@cache
+def _find_thread_pools() -> Any:  # noqa: ANN401  threadpoolctl has no types
+    """Return the thread pools of loaded libraries, NumPy's among them.
+
+    Looking for them takes as long as predicting thousands of rows.
+    """
+    from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+
+    return ThreadpoolController()
 
 
 def count_available_threads() -> int:
