@@ -422,9 +422,8 @@ def _train_stage(
         n: warn_of_drop_on_arrival(model, n, scored.predictions.mean, scored.targets)
         for n, scored in before.items()
     }
-    learner = model.learner
-    if model.plan.adaptive_epochs:
-        learner = learner.adjust_epochs_to_data(stage)
+    can_adjust, learner = model.plan.adaptive_epochs, model.learner
+    learner = learner.adjust_epochs_to_data(stage) if can_adjust else learner
     adapted = {
         n: measure_nonconformity_after_adapting(model, rows, rows.rows[n])
         for n in before
@@ -509,7 +508,6 @@ def _observe_stage(
 
     progress(f"training on {names}", 0.0)
     try:
-        # On a busy machine, threads of NumPy's products mostly wait for one another.
         with explain_unsolvable_equations(f"place {names}"), limit_blas_threads():
             state = learner.observe(state, stage, source, watch)
     except DivergenceError as error:

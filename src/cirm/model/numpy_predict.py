@@ -251,7 +251,10 @@ def predict_by_numpy(
 
 @contextmanager
 def limit_blas_threads() -> Iterator[None]:
-    """Make the products of NumPy compute on the thread that calls them."""
+    """Make the products of NumPy compute on the thread that calls them.
+
+    On a busy machine, the threads of a product mostly wait for one another.
+    """
     with _find_thread_pools().limit(limits=1, user_api="blas"):
         yield
 
