@@ -108,6 +108,25 @@ def test_missing_numbers_become_the_first_median_and_are_marked():
     assert values[1][1] == 0.0
 
 
+@pytest.mark.parametrize("gaps", [False, True])
+def test_columns_of_floats_are_encoded_together_as_one_by_one(gaps):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(5, 3, (5000, 3)), columns=["z", "b", "k"])
+    table.insert(1, "site", np.where(table["z"] > 5, "north", "south"))
+    table.insert(3, "a", table["b"].astype("Float64"))
+    table["spare"] = 1e300  # too large for single precision, and not used
+    used = table.drop(columns="spare")
+    if gaps:
+        used.loc[rng.random(5000) < 0.01, ["k", "a"]] = None
+    encoding = TableEncoding.fit(used)
+    expected = [c.encode(used[c.name]) for c in encoding.columns]
+    found = encoding.encode(used.assign(spare=table["spare"]))
+    assert np.array_equal(found, np.concatenate(expected, 1))
+    used.loc[4321, "z"] = 1e300
+    with pytest.raises(ValueError, match=r"1e\+300.*too large"):
+        encoding.encode(used)
+
+
 def test_gaps_that_begin_later_are_filled_and_add_no_feature():
     names, values = encoded({"a": [1, 3, 8]}, {"a": [None, 3]})
     assert names == ("a",)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from cirm import evaluate, fit, predict, update
 from cirm.data import rows as stores
@@ -478,3 +479,21 @@ def test_an_entry_of_the_history_is_plain_values(files, quick):
 
     (entry,) = fit(files / "clinic-a.csv", "outcome", settings=quick).history
     json.dumps(dataclasses.asdict(entry), allow_nan=False)
+
+
+def test_training_computes_on_one_thread_of_numpy(clinic):
+    def count_threads():
+        pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
+        return [pool["num_threads"] for pool in pools]
+
+    seen, before = [], count_threads()
+
+    def progress(what, part):
+        if what.startswith("training") and part > 0:
+            seen.extend(count_threads())
+
+    with threadpool_limits(2, "blas"):
+        fit(clinic(200, 0.9, 0), "outcome", progress=progress)
+        assert set(count_threads()) == {2}
+    assert set(seen) == {1}
+    assert count_threads() == before

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from cirm import adapt, fit, load, predict, save, update
@@ -81,6 +82,19 @@ def test_more_than_two_classes_are_predicted_alike(clinic, tmp_path):
     for key in ("steady", "erm"):
         model = fit_on(key, table, "outcome")
         assert_both_predict_alike(model, table[:60], tmp_path / f"{key}.cirm")
+
+
+@pytest.mark.parametrize("key", ["erm", "irmg", "steady"])
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_many_rows_are_predicted_as_few(key, threads, clinic, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", threads)
+    model = fit_on(key, clinic(200, 0.9, 0), "outcome")
+    rows = clinic(5000, 0.5, 1)
+    shown = predict(model, rows)
+    few = [predict(model, rows[start : start + 250]) for start in range(0, 5000, 250)]
+    expected = pd.concat(few, ignore_index=True)
+    assert shown["patient"].tolist() == expected["patient"].tolist()
+    assert np.allclose(shown["probability"], expected["probability"], atol=3e-6)
 
 
 def test_the_learners_with_one_network_are_those_that_predict_by_it():

@@ -47,9 +47,10 @@ def test_the_number_of_threads_can_be_asked_for(monkeypatch):
     assert count_available_threads() >= 1
 
 
-def test_the_number_of_threads_changes_no_digit(clinic, monkeypatch):
+@pytest.mark.parametrize("learner", ["steady", "erm", "irmg"])
+def test_the_number_of_threads_changes_no_digit(learner, clinic, monkeypatch):
     table = clinic(5_000, 0.9, 0)
-    model = fit(table[:300], "outcome", settings=BRIEF)
+    model = fit(table[:300], "outcome", learner=learner, settings={"epochs": 1})
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     alone = predict(model, table)
     monkeypatch.setenv("OMP_NUM_THREADS", "3")

@@ -2,6 +2,7 @@ import time
 from dataclasses import dataclass, replace
 
 import pytest
+import torch
 
 from cirm.paper import EXPERIMENTS
 from cirm.runs.durations import (
@@ -119,6 +120,31 @@ def test_a_job_that_trains_in_phases_is_not_timed_forever(tmp_path):
     assert list_unfinished_jobs([job], tmp_path) == [job]
 
 
+@dataclass(frozen=True)
+class FixedSizeJob(TrainingJob):
+    """A job that takes 0.2 s with any number of environments, or 0.02 s by a task."""
+
+
+@run_job_and_return_records.register(FixedSizeJob)
+def spend_processor_time(job, progress, folder=None):
+    steps = 20 if "task" in job.data else 200
+    for step in range(steps):
+        start = time.process_time()
+        while time.process_time() < start + 0.001:
+            pass
+        progress(step / steps)
+    return []
+
+
+def test_jobs_of_other_sizes_and_tasks_are_expected_to_take_what_they_take(tmp_path):
+    sizes = [{"environments": count} for count in (1, 3, 10)]
+    tasks = [{"environments": 3, "task": "regression"}]
+    jobs = [FixedSizeJob("planted", "erm", "joint", (0,), d) for d in (*sizes, *tasks)]
+    estimates = estimate_job_seconds(jobs, [], NORMAL, tmp_path, calibration=0.15)
+    seconds = [estimates.seconds[job.key] for job in jobs]
+    assert seconds == pytest.approx([0.2, 0.2, 0.2, 0.02], rel=0.5)
+
+
 def test_a_job_that_ends_while_it_is_timed_is_not_run_again(tmp_path):
     first, second = small_job(1), small_job(1, seed=1)
     estimates = estimate_job_seconds([first, second], [], NORMAL, tmp_path)
@@ -154,3 +180,15 @@ def test_the_speed_of_this_machine_is_a_share_and_a_multiple():
     speed = measure_machine_speed()
     assert 0 < speed.share <= 1
     assert 0.02 < speed.slowness < 50
+
+
+def test_the_speed_is_that_of_one_thread_as_jobs_have_it():
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        alone = measure_machine_speed().slowness
+        torch.set_num_threads(8)  # threads that wait for one another take far longer
+        assert 0.3 < measure_machine_speed().slowness / alone < 3
+        assert torch.get_num_threads() == 8
+    finally:
+        torch.set_num_threads(before)

@@ -111,6 +111,17 @@ def test_the_time_left_of_a_single_job_follows_its_own_pace():
     assert all(true / 2 < left < true * 2 for left, true in trace[60:290])
 
 
+def test_the_clock_counts_what_a_learner_does_not_record():
+    now = [0.0]
+    first, second = jobs("erm", "erm")
+    expected = {first.key: 100.0, second.key: 100.0}
+    tracker = JobProgressTracker([first, second], 1, [], lambda: now[0], expected)
+    tracker.update(first, 0.0)
+    now[0] = 300.0
+    tracker.finish(first, 100.0)  # and 200 s of diagnostics
+    assert 150 < tracker.seconds_left < 400
+
+
 def test_workers_share_the_jobs_but_not_a_single_job():
     tracker = JobProgressTracker(
         jobs("erm", "erm", "erm", "erm"), 2, [("erm", 1.0, 10.0)]

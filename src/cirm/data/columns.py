@@ -65,7 +65,7 @@ from cirm.data.values import (
 
 MOST_CATEGORIES = 50  # one-hot features of a column; rarer categories share one
 MAX_LISTED_COLUMNS = 20  # names of columns in a message, which should stay readable
-ROWS_AT_ONCE = 1024  # rows of numbers encoded at once, to stay in the cache
+ROWS_AT_ONCE = 2048  # rows of numbers encoded at once, to stay in the cache
 MIN_CELLS_TO_DEDUPLICATE = (
     1_000  # cells of text, from which on it pays to parse equal ones only once
 )
@@ -328,9 +328,7 @@ class TableEncoding:
         """Set the features of columns of floats, each at its place in `encoded`."""
         columns = list(plain.values())
         places = np.array(list(plain))
-        names = [column.name for column in columns]
-        # Choosing columns copies them, and takes as long as encoding them.
-        numbers = (frame if list(frame) == names else frame[names]).to_numpy()
+        numbers, order = _get_float_columns(frame, [column.name for column in columns])
         centre, scale, fill = (
             np.array([getattr(column, name) for column in columns])
             for name in ("centre", "scale", "fill")
@@ -339,22 +337,24 @@ class TableEncoding:
         width = int(places[-1] - places[0]) + 1
         is_run = width == len(places)  # a slice is set several times faster
         target = slice(places[0], places[-1] + 1) if is_run else places
-        for start in range(0, len(numbers), ROWS_AT_ONCE):
+        suspects = np.zeros(len(columns), bool)
+        for start in range(0, len(frame), ROWS_AT_ONCE):
             rows = slice(start, start + ROWS_AT_ONCE)
-            scaled = np.array(numbers[rows], order="C")
+            scaled = np.array(numbers[order, rows].T, order="C")
             with np.errstate(over="ignore", invalid="ignore"):
                 scaled -= centre
                 scaled /= scale
                 encoded[rows, places[marked] + 1] = 0
-                if np.isnan(scaled.sum()):  # which is fast to check
-                    gaps = np.isnan(scaled)
-                    scaled = np.where(gaps, (fill - centre) / scale, scaled)
-                    encoded[rows, places[marked] + 1] = gaps[:, marked]
                 encoded[rows, target] = scaled
-        # A sum is finite if all its terms are, and is far faster to check.
-        with np.errstate(over="ignore", invalid="ignore"):
-            sums = encoded.sum(0)[places]
-        for suspect in np.flatnonzero(~np.isfinite(sums)):
+                # A sum is finite if all its terms are, and is far faster to check.
+                if np.isfinite(encoded[rows].sum()):
+                    continue
+                gaps = np.isnan(scaled)
+                scaled = np.where(gaps, (fill - centre) / scale, scaled)
+                encoded[rows, places[marked] + 1] = gaps[:, marked]
+                encoded[rows, target] = scaled
+                suspects |= ~np.isfinite(encoded[rows, target]).all(0)
+        for suspect in np.flatnonzero(suspects):
             column = columns[suspect]  # which explains what is wrong with it
             column.encode(frame[column.name])
 
@@ -379,6 +379,24 @@ class TableEncoding:
     def describe(self) -> str:
         """Return one line for each column."""
         return "\n".join(column.describe() for column in self.columns)
+
+
+def _get_float_columns(
+    frame: pd.DataFrame, names: list[str]
+) -> tuple[Numbers, NDArray[np.int64] | slice]:
+    """Return columns of floats [c, n], and which of them have the given names.
+
+    Choosing columns copies them, which takes as long as encoding them. All columns of
+    floats are a view where pandas keeps them together.
+    """
+    is_float = np.array([dtype == np.float64 for dtype in frame.dtypes])
+    if is_float.sum() > 2 * len(names):  # a copy of all could be large
+        frame = frame[names]
+    elif not is_float.all():
+        frame = frame.loc[:, is_float]
+    order = frame.columns.get_indexer(pd.Index(names))
+    is_sorted = np.array_equal(order, np.arange(frame.shape[1]))
+    return frame.to_numpy().T, slice(None) if is_sorted else order
 
 
 def _fit_encodings_of_float_columns(

@@ -78,9 +78,8 @@ def encode_rows_of_source(
     check_source_matches_schema(source, schema.treatment.kind)
     column = environment or schema.environment or source.environment
     needed = [*needed, *filter(None, [environment])]
-    for chunk in prefetch_items_in_thread(
-        source.iterate_chunks(list_numeric_columns(schema))
-    ):
+    chunks = source.iterate_chunks(list_numeric_columns(schema))
+    for chunk in prefetch_chunks(source, chunks):
         frame = chunk.frame
         check_table_has_columns(frame, needed, source.where)
         own_column = column if column in frame.columns else ""
@@ -92,6 +91,14 @@ def encode_rows_of_source(
             own_column,
             tuple(describe_new_and_absent_columns(frame, schema, used, source.where)),
         )
+
+
+def prefetch_chunks(source: DataSource, chunks: Iterable[Item]) -> Iterator[Item]:
+    """Yield what is made of a source's chunks, ahead of its use if there are several.
+
+    Starting a thread takes as long as predicting a thousand rows.
+    """
+    return iter(chunks) if source.is_one_chunk else prefetch_items_in_thread(chunks)
 
 
 def prefetch_items_in_thread(items: Iterable[Item]) -> Iterator[Item]:

@@ -89,6 +89,11 @@ class DataSource(ABC):
     count: int = 0
     periods: tuple[str, ...] = ()
 
+    @property
+    def is_one_chunk(self) -> bool:
+        """Whether all rows are in memory already, as a single chunk."""
+        return False
+
     @abstractmethod
     def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[SourceRowChunk]:
         """Yield all rows in order; columns in `numbers` may be read as numbers."""
@@ -127,6 +132,11 @@ class DataFrameSource(DataSource):
         self.count = len(frame)
         self.name, self.where = name, where
         self.target, self.environment, self.weight = target, environment, weight
+
+    @property
+    def is_one_chunk(self) -> bool:
+        """Whether the rows are a single chunk."""
+        return self.count <= CHUNK_ROWS
 
     def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[SourceRowChunk]:
         """Yield the rows in chunks as large as those of files."""

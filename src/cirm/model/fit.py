@@ -47,6 +47,7 @@ from cirm.model.model import (
     build_learner_column_settings,
     build_learner_for_inputs,
 )
+from cirm.model.numpy_predict import limit_blas_threads
 from cirm.model.rare_classes import (
     ClassWeight,
     check_threshold_rule,
@@ -421,9 +422,8 @@ def _train_on_stage(
         n: warn_of_score_drop(model, n, scored.predictions.mean, scored.targets)
         for n, scored in before.items()
     }
-    learner = model.learner
-    if model.plan.adaptive_epochs:
-        learner = learner.adjust_epochs_to_data(stage)
+    can_adjust, learner = model.plan.adaptive_epochs, model.learner
+    learner = learner.adjust_epochs_to_data(stage) if can_adjust else learner
     adapted = {
         n: measure_nonconformity_after_adapting(model, rows, rows.rows[n])
         for n in before
@@ -508,7 +508,7 @@ def _train_learner(
 
     progress(f"training on {names}", 0.0)
     try:
-        with explain_unsolvable_equations(f"place {names}"):
+        with explain_unsolvable_equations(f"place {names}"), limit_blas_threads():
             state = learner.observe(state, stage, source, report_training_step)
     except DivergenceError as error:
         raise DivergenceError(

@@ -10,8 +10,9 @@ import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,11 @@ from cirm.learners import NETWORK_LEARNERS
 from cirm.model.facts import ModelTrainingPlan
 from cirm.model.outputs import Array, ArrayPredictions, compute_prediction_mean_and_std
 
-ROWS_AT_ONCE = 2048  # rows predicted at once, so that the layers stay in the cache
+ROWS_AT_ONCE = (
+    2048  # rows predicted at once, so that what is computed stays in the cache
+)
+NETWORK_ROWS_AT_ONCE = 512  # the same for networks, which need four times the space
+PART_ROWS = 16_384  # the most rows of a thread's task, which allocates its space once
 MOST_THREADS = 4  # more would wait for one another and for reading the files
 BASIS = ("centre", "scale", "limit", "knots", "slopes", "pairs", "factors")
 """The parts of the basis of `steady`; a state with others is left to torch."""
@@ -46,19 +51,26 @@ class NetworkPredictor(NamedTuple):
 
     def compute_outputs(self, rows: NDArray[np.float32]) -> Array:
         """Return outputs [1, n, k] of rows [n, d]."""
-        sums: Array = rows
-        zeros = np.zeros((0, 0), np.float32)
-        for index, (weight, bias) in enumerate(self.layers):
-            if index and self.activation == "elu":
-                # NumPy compares with an array three times as fast as with a number.
-                zeros = zeros if zeros.shape == sums.shape else np.zeros_like(sums)
-                below = np.minimum(sums, zeros)
-                sums = np.maximum(sums, np.expm1(below, out=below), out=sums)
-            elif index and self.activation == "relu":
-                sums = np.maximum(sums, 0, out=sums)
-            sums = sums @ weight
-            sums += bias
-        return sums[None]
+        outputs = np.empty((len(rows), self.layers[-1][1].size), np.float32)
+        size = min(NETWORK_ROWS_AT_ONCE, len(rows))
+        # Whole arrays, since NumPy is slower with a number, or one row for all.
+        biases = [np.tile(bias, (size, 1)) for _, bias in self.layers]
+        zeros = [np.zeros_like(bias) for bias in biases]
+        sums, below = ([np.empty_like(bias) for bias in biases] for _ in range(2))
+        for start in range(0, len(rows), size):
+            values: Array = rows[start : start + size]
+            n = len(values)
+            for index, (weight, _) in enumerate(self.layers):
+                values = np.matmul(values, weight, out=sums[index][:n])
+                values += biases[index][:n]
+                if index == len(self.layers) - 1:
+                    outputs[start : start + size] = values
+                elif self.activation == "elu":
+                    low = np.minimum(values, zeros[index][:n], out=below[index][:n])
+                    np.maximum(values, np.expm1(low, out=low), out=values)
+                elif self.activation == "relu":
+                    np.maximum(values, zeros[index][:n], out=values)
+        return outputs[None]
 
 
 class AverageOfNetworksPredictor(NamedTuple):
@@ -103,6 +115,12 @@ class SteadyTablePredictor(NamedTuple):
     outputs: int
 
     def compute_outputs(self, rows: NDArray[np.float32]) -> Array:
+        """Return outputs [samples, n, k] of rows [n, d]."""
+        starts = range(0, len(rows), ROWS_AT_ONCE)
+        blocks = [self._compute_block(rows[s : s + ROWS_AT_ONCE]) for s in starts]
+        return np.concatenate(blocks, 1)
+
+    def _compute_block(self, rows: NDArray[np.float32]) -> Array:
         """Return outputs [samples, n, k] of rows [n, d]; rows are last in between."""
         d, bent = len(self.scale), len(self.bent)
         basis = np.empty((self.coefficients.shape[1], len(rows)), np.float32)
@@ -216,13 +234,17 @@ def predict_inputs_by_numpy(
         shifts: What is added to the logit of each class, [classes].
     """
     rows = inputs.reshape(len(inputs), -1)
-    starts = range(0, len(rows), ROWS_AT_ONCE)
+    threads = count_available_threads()
+    # Whole blocks, so that the number of threads changes no digit.
+    blocks = -(-len(rows) // (ROWS_AT_ONCE * threads))
+    size = min(max(blocks, 1) * ROWS_AT_ONCE, PART_ROWS)
+    starts = range(0, len(rows), size)
 
     def predict_chunk_of_inputs(start: int) -> ArrayPredictions:
-        outputs = predictor.compute_outputs(rows[start : start + ROWS_AT_ONCE])
+        outputs = predictor.compute_outputs(rows[start : start + size])
         return compute_prediction_mean_and_std(outputs, classes, shifts)
 
-    threads = min(count_available_threads(), len(starts))
+    threads = min(threads, len(starts))
     if threads < 2:
         pieces = [predict_chunk_of_inputs(start) for start in starts]
     else:
@@ -233,11 +255,23 @@ def predict_inputs_by_numpy(
 
 @contextmanager
 def limit_blas_threads() -> Iterator[None]:
-    """Make the products of NumPy compute on the thread that calls them."""
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    """Make the products of NumPy compute on the thread that calls them.
 
-    with threadpool_limits(1, "blas"):
+    On a busy machine, the threads of a product mostly wait for one another.
+    """
+    with _find_thread_pools().limit(limits=1, user_api="blas"):
         yield
+
+
+@cache
+def _find_thread_pools() -> Any:  # noqa: ANN401  threadpoolctl has no types
+    """Return the thread pools of loaded libraries, NumPy's among them.
+
+    Looking for them takes as long as predicting thousands of rows.
+    """
+    from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+
+    return ThreadpoolController()
 
 
 def count_available_threads() -> int:

@@ -11,7 +11,7 @@ import pandas as pd
 from cirm.data.encoded_chunks import (
     encode_rows_of_source,
     find_missing_numeric_cells,
-    prefetch_items_in_thread,
+    prefetch_chunks,
 )
 from cirm.data.open_sources import open_sources_for_model
 from cirm.data.sources import (
@@ -25,7 +25,7 @@ from cirm.data.values import Flags
 from cirm.model.abstention import AbstentionThreshold, choose_abstention_threshold
 from cirm.model.conformal import ConformalThresholds, compute_conformal_thresholds
 from cirm.model.facts import ModelMetadata, set_decision_threshold
-from cirm.model.outputs import ArrayPredictions
+from cirm.model.outputs import Array, ArrayPredictions
 from cirm.model.threshold import choose_classes_by_threshold
 from cirm.model.warnings import list_input_warnings
 
@@ -112,7 +112,7 @@ def predict(
             abstain=abstain,
         )
     ]
-    return pd.concat(frames, ignore_index=True)
+    return pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
 
 
 def predict_source_in_chunks(
@@ -137,7 +137,7 @@ def predict_source_in_chunks(
         None if abstain is None else choose_abstention_threshold(model, abstain)
     )
     chunks = encode_rows_of_source(source, model.schema, fill_missing, needed=keep)
-    for frame, inputs, _, changes in prefetch_items_in_thread(chunks):
+    for frame, inputs, _, changes in prefetch_chunks(source, chunks):
         if not done and notes is not None:
             notes += changes
             notes += list_input_warnings(
@@ -145,7 +145,7 @@ def predict_source_in_chunks(
             )
         names = _select_columns_to_copy(model, frame, keep)
         predictions = model.predict_from_inputs(inputs)
-        if bad := int((~np.isfinite(predictions.mean).all(1)).sum()):
+        if bad := _count_rows_that_are_not_finite(predictions.mean):
             raise ValueError(
                 f"{source.where}: the predictions of {bad:,} rows are NaN or "
                 "infinite. Check the data for very large values, or fit the model "
@@ -160,10 +160,20 @@ def predict_source_in_chunks(
                 "predictions, has the name of a column of predictions. Rename the "
                 "column in the data, or leave it out of --keep."
             )
-        kept = frame[names].reset_index(drop=True)
-        yield pd.concat([kept, pd.DataFrame(columns)], axis=1)
+        table = pd.DataFrame(columns)
+        if names:
+            kept = frame[names].reset_index(drop=True)
+            table = pd.concat([kept, table], axis=1)
+        yield table
         done += len(frame)
         report_progress_of_reading_rows(progress, "predicting", [source], done)
+
+
+def _count_rows_that_are_not_finite(values: Array) -> int:
+    """Return how many rows [n, k] have a number that is NaN or infinite."""
+    if np.isfinite(values.sum()):  # a single pass where all numbers are finite
+        return 0
+    return int((~np.isfinite(values).all(1)).sum())
 
 
 def _select_columns_to_copy(
@@ -187,13 +197,14 @@ def _build_prediction_columns(
     abstention: AbstentionThreshold | None,
 ) -> dict[str, Any]:
     mean, std = (part.astype(np.float64) for part in predictions)
+    has_spread = bool(predictions.std.any())
     empty = np.full(len(mean), np.nan)
     if not model.task.classes:
         assert calibration is not None
         target = model.schema.target
         values = target.centre + target.scale * mean[:, 0]
         half = target.scale * calibration.half_width
-        spread = target.scale * std[:, 0] if std.any() else empty
+        spread = target.scale * std[:, 0] if has_spread else empty
         # Without a limit the cells stay empty: infinity is no number in JSON.
         half = half if np.isfinite(half) else np.nan
         ends = {"low": values - half, "high": values + half}
@@ -209,7 +220,7 @@ def _build_prediction_columns(
     columns: dict[str, Any] = {
         "prediction": labels,
         "probability": probability.round(6),
-        "uncertainty": spread if std.any() else empty,
+        "uncertainty": spread if has_spread else empty,
     }
     if calibration is not None:
         columns["set"] = _join_names_of_predicted_classes(

@@ -37,6 +37,8 @@ REFERENCE_SECONDS = 0.3  # of processor time, which suffices for a tenth
 MAX_REFERENCE_WAIT = 2.0  # seconds of the clock, on a busy machine
 CALIBRATION_SECONDS = 10.0  # for all learners without a recorded duration
 MAX_CALIBRATION = 2.0  # seconds for one of them
+SAME_SIZE = 1.2  # the ratio up to which jobs count as equally large
+MOST_POWER = 2.0  # of the size in the time of a job; more is noise
 PATIENCE = 3  # how often the limit may pass until two reports give a rate
 START_SECONDS = 4.0  # of processor time until a worker has loaded torch and the data
 
@@ -112,26 +114,36 @@ def time_reference_training_steps() -> tuple[float, float]:
     """Return the processor seconds of a training step, and our share of a core.
 
     The step has the matrix products and the passes over parameters of ERM on table 1.
+    It is computed on one thread, as jobs are: on a busy machine several threads mostly
+    wait for one another, and take fifty times as long.
     """
     import torch
 
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(250, 1568, generator=generator)
     weights = [torch.randn(n, 100, generator=generator) for n in (1568, 100)]
     averages = [torch.zeros_like(w) for w in weights]
-    count, clock, used = 0, time.perf_counter(), time.process_time()
-    while (
-        time.process_time() - used < REFERENCE_SECONDS
-        and time.perf_counter() - clock < MAX_REFERENCE_WAIT
-    ):
+
+    def compute_step() -> None:
         hidden = torch.tanh(x @ weights[0])
         error = torch.tanh(hidden @ weights[1])
         gradients = [x.T @ (error @ weights[1].T), hidden.T @ error]
         for average, gradient in zip(averages, gradients, strict=True):
             average.mul_(0.9).add_(gradient, alpha=0.1).square().sqrt_()
+
+    compute_step()  # the first one takes longer
+    count, clock, used = 0, time.perf_counter(), time.process_time()
+    while (
+        time.process_time() - used < REFERENCE_SECONDS
+        and time.perf_counter() - clock < MAX_REFERENCE_WAIT
+    ):
+        compute_step()
         count += 1
     used = time.process_time() - used
     clock = time.perf_counter() - clock
+    torch.set_num_threads(threads)
     return used / count, min(used / clock, 1.0)
 
 
@@ -162,12 +174,12 @@ def estimate_job_seconds(
 
     A job takes as long as a recorded one of the same learner, settings and size, else
     as the jobs in `times` of the same name, which finished here earlier, else as the
-    first steps of one such job let expect: it is run for up to two seconds, all such
-    jobs together for `calibration` seconds, and its records are written to the folder
-    if it finishes.
+    first steps of such jobs let expect: the smallest and the largest are run for up to
+    two seconds, all of them together for `calibration` seconds, and their records are
+    written to the folder if they finish.
     """
     rates = _average_seconds_per_work_unit(times)
-    unknown: dict[tuple[str, str], list[TrainingJob]] = {}
+    unknown: dict[tuple[str, str, object], list[TrainingJob]] = {}
     seconds: dict[str, float] = {}
     for job in jobs:
         recorded = estimate_seconds_from_recorded_jobs(job)
@@ -176,16 +188,45 @@ def estimate_job_seconds(
         elif job.name in rates:
             seconds[job.key] = rates[job.name] * estimate_job_work_units(job)
         else:
-            unknown.setdefault((job.name, hash_duration_settings(job)), []).append(job)
+            kind = (job.name, hash_duration_settings(job), job.data.get("task"))
+            unknown.setdefault(kind, []).append(job)
     recorded_count = len(seconds)
-    limit = min(calibration / max(len(unknown), 1), MAX_CALIBRATION)
-    for alike in unknown.values():
-        smallest = min(alike, key=estimate_job_work_units)
-        measured = time_first_training_steps_of_job(smallest, limit, folder)
-        if measured is not None:
-            rate = measured / estimate_job_work_units(smallest)
-            seconds |= {job.key: rate * estimate_job_work_units(job) for job in alike}
+    chosen = [_choose_smallest_and_largest_job(alike) for alike in unknown.values()]
+    limit = min(calibration / max(sum(map(len, chosen)), 1), MAX_CALIBRATION)
+    for alike, ends in zip(unknown.values(), chosen, strict=True):
+        measured = [
+            (estimate_job_work_units(job), own)
+            for job in ends
+            if (own := time_first_training_steps_of_job(job, limit, folder)) is not None
+        ]
+        if measured:
+            seconds |= {
+                job.key: _interpolate_seconds(measured, estimate_job_work_units(job))
+                for job in alike
+            }
     return JobSecondsEstimates(seconds, recorded_count, len(seconds) - recorded_count)
+
+
+def _choose_smallest_and_largest_job(jobs: Sequence[TrainingJob]) -> list[TrainingJob]:
+    """Return the jobs to time: one if all are of about the same size, else two."""
+    ends = [choose(jobs, key=estimate_job_work_units) for choose in (min, max)]
+    low, high = map(estimate_job_work_units, ends)
+    return ends if high > SAME_SIZE * low else ends[:1]
+
+
+def _interpolate_seconds(measured: Sequence[tuple[float, float]], work: float) -> float:
+    """Return the seconds of a job, by a power law through one or two sizes.
+
+    The built-in digits, for example, are so few that six environments of them take no
+    longer than two.
+    """
+    size, seconds = measured[0]
+    power = 1.0
+    if len(measured) > 1:
+        other, more = measured[1]
+        power = math.log(max(more, 1e-3) / max(seconds, 1e-3)) / math.log(other / size)
+        power = min(max(power, 0.0), MOST_POWER)
+    return seconds * (work / size) ** power
 
 
 def _average_seconds_per_work_unit(times: Sequence[JobTime]) -> Mapping[str, float]:

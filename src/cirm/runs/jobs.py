@@ -172,10 +172,12 @@ def run_job_and_return_records(
 def draw_environments_of_job(job: TrainingJob) -> Problem:
     """Draw the environments for a job's seeds, and use one thread from now on."""
     import torch
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     from cirm.data import create_dataset
 
     torch.set_num_threads(1)
+    threadpool_limits(1, "blas")  # of NumPy, which some learners compute with
     return create_dataset(job.dataset, job.data).draw_problem(job.seeds)
 
 

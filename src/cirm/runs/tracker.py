@@ -85,8 +85,13 @@ class JobProgressTracker:
         self.most_running = max(self.most_running, len(self.running))
 
     def finish(self, job: TrainingJob, seconds: float) -> None:
-        """Record that a job has finished, and how long it took."""
+        """Record that a job has finished, and how long its learner took.
+
+        Other parts of the job, such as diagnostics, are seen by the clock.
+        """
         if self.fractions[job.key] < 1:
+            start, first = self.first_reports.get(job.key, (self.clock(), 0.0))
+            seconds = max(seconds, (self.clock() - start) / max(1 - first, 0.5))
             self.fractions[job.key] = 1.0
             self.running.pop(job.key, None)
             self._record_seen_duration(job.name, self.expected[job.key], seconds)
