@@ -81,7 +81,11 @@ def compare_tables(
     something different if what it says about the target differs between the files,
     by the test that the learner steady uses between places.
     """
-    from cirm.cli.output import format_command_line_as_typed, write_and_print_result
+    from cirm.cli.output import (
+        format_command_line_as_typed,
+        print_json_and_page_path,
+        write_page,
+    )
     from cirm.cli.progress import show_step_progress
     from cirm.report.compare_page import build_comparison_page
 
@@ -104,12 +108,13 @@ def compare_tables(
             progress=progress,
         )
     content = {"data": [str(first), str(second)], "model": str(model or ""), **found}
+    if report:
+        write_page(
+            report, build_comparison_page(content, format_command_line_as_typed())
+        )
     if not as_json:
         print_table_comparison(content)
-    page = (
-        build_comparison_page(content, format_command_line_as_typed()) if report else ""
-    )
-    write_and_print_result(content, as_json, report, page)
+    print_json_and_page_path(content, as_json, report)
 
 
 def print_table_comparison(content: dict[str, Any]) -> None:

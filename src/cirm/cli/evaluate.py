@@ -66,7 +66,11 @@ def evaluate_model(
     prediction sets or intervals.
     """
     from cirm.cli.model_output import print_evaluation_scores
-    from cirm.cli.output import format_command_line_as_typed, write_and_print_result
+    from cirm.cli.output import (
+        format_command_line_as_typed,
+        print_json_and_page_path,
+        write_page,
+    )
     from cirm.cli.progress import show_step_progress
 
     check_output_paths({"--report": report}, [*data, model], overwrite)
@@ -87,11 +91,11 @@ def evaluate_model(
             progress=progress,
         )
     content = {"model": str(model), "data": [str(path) for path in data], **scores}
-    if not as_json:
-        print_evaluation_scores(content)
-    page = ""
     if report:
         from cirm.report.evaluation_page import build_evaluation_page
 
         page = build_evaluation_page(content, format_command_line_as_typed())
-    write_and_print_result(content, as_json, report, page)
+        write_page(report, page)
+    if not as_json:
+        print_evaluation_scores(content)
+    print_json_and_page_path(content, as_json, report)

@@ -35,7 +35,11 @@ def inspect_model(
 ) -> None:
     """Show a model's places, scores, stored data and important columns."""
     from cirm.cli.model_output import print_model_description, print_model_history
-    from cirm.cli.output import format_command_line_as_typed, write_and_print_result
+    from cirm.cli.output import (
+        format_command_line_as_typed,
+        print_json_and_page_path,
+        write_page,
+    )
     from cirm.cli.progress import show_step_progress
 
     check_output_paths({"--report": report}, [model], overwrite)
@@ -49,9 +53,10 @@ def inspect_model(
             "model": str(model),
             **describe_model(load(model, learner=learner, key=secret)),
         }
-        page = (
-            build_model_page(content, format_command_line_as_typed()) if report else ""
-        )
+        if report:
+            write_page(
+                report, build_model_page(content, format_command_line_as_typed())
+            )
     if not as_json and history:
         print_model_history(content)
     elif not as_json:
@@ -59,4 +64,4 @@ def inspect_model(
     elif history:
         names = ("model", "version", "created", "history", "earlier_versions")
         content = {name: content[name] for name in names}
-    write_and_print_result(content, as_json, report, page)
+    print_json_and_page_path(content, as_json, report)

@@ -179,8 +179,16 @@ def predict_rows_of_files(
         if not (raw or (out and out.suffix.lower() == ".parquet")):
             tables = (escape_table_cells(table) for table in tables)
         files = [path for path in (out, report) if path is not None]
+        closed: BrokenPipeError | None = None
         with replace_files_atomically(*files) as temporaries:
-            write_predictions(tables, out, temporaries[0] if out else None)
+            try:
+                write_predictions(tables, out, temporaries[0] if out else None)
+            except BrokenPipeError as error:
+                if report is None:
+                    raise
+                closed = error
+                for _ in tables:  # the page counts all rows
+                    pass
             adaptation = describe_adaptation(loaded)
             notes += adaptation["notes"] if adaptation and adapt else []
             content = {"model": str(model), "data": str(data), **summary.as_dict()}
@@ -195,6 +203,8 @@ def predict_rows_of_files(
                 page = build_prediction_page(content, format_command_line_as_typed())
                 with add_file_name_to_errors(report):
                     temporaries[-1].write_text(page, "utf-8")
+        if closed:
+            raise closed
     if adaptation:
         from cirm.report.model_tables import summarise_adaptation
 
