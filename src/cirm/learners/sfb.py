@@ -233,7 +233,7 @@ class SFB(Learner[SFBState]):
 def create_empty_unstable_head(params: Tensor) -> UnstableHead:
     """Return the boost of a state that is not adapted."""
     none = params.new_zeros(len(params), 0)
-    return UnstableHead(none, none.unsqueeze(-1), none)
+    return UnstableHead(none, params.new_zeros(len(params), 0, 0), none)
 
 
 def correct_probabilities_for_confusion(labels: Tensor, confusion: Tensor) -> Tensor:

@@ -49,6 +49,7 @@ from cirm.model.metrics import (
     compute_weighted_mean,
 )
 from cirm.model.model import Model
+from cirm.model.outputs import check_predictions_are_finite
 from cirm.model.threshold import decide_classes
 from cirm.model.verdict import judge_predictions
 from cirm.model.warnings import list_input_warnings
@@ -159,7 +160,9 @@ def evaluate(
                 notes += list_input_warnings(
                     schema, inputs, find_missing_numbers(frame, schema)
                 )
-            predictions.append(predict_inputs_in_chunks(model, inputs))
+            own = predict_inputs_in_chunks(model, inputs)
+            check_predictions_are_finite(own.mean.numpy(), source.where)
+            predictions.append(own)
             if sum(part.nbytes for part in kept) < MOST_KEPT_BYTES:
                 kept.append(inputs)
             own_targets = encode_targets(frame[schema.target.name], schema)

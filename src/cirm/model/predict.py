@@ -25,7 +25,7 @@ from cirm.data.values import Flags
 from cirm.model.abstention import Abstention, choose_abstention_threshold
 from cirm.model.conformal import Calibration, calibrate_model
 from cirm.model.facts import ModelFacts, apply_threshold
-from cirm.model.outputs import ArrayPredictions
+from cirm.model.outputs import ArrayPredictions, check_predictions_are_finite
 from cirm.model.threshold import decide_classes
 from cirm.model.warnings import list_input_warnings
 
@@ -145,12 +145,7 @@ def predict_chunks(
             )
         names = _select_kept_columns(model, frame, keep)
         predictions = model.predict_from_inputs(inputs)
-        if bad := int((~np.isfinite(predictions.mean).all(1)).sum()):
-            raise ValueError(
-                f"{source.where}: the predictions of {bad:,} rows are NaN or "
-                "infinite. Check the data for very large values, or fit the model "
-                "again."
-            )
+        check_predictions_are_finite(predictions.mean, source.where)
         columns = _build_prediction_columns(
             model, predictions, probabilities, calibration, abstention
         )
