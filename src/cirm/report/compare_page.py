@@ -191,8 +191,8 @@ def _build_distance_figure_section(changes: Sequence[Content]) -> Section | None
     more = len(changes) - len(shown)
     caption = (
         "Distance between the distributions of each input in the two tables, from 0 "
-        "(equal) to 100 % (no value in common). Full bars are significant, pale ones "
-        "are not."
+        "(equal) to 100 % (no value in common). Full bars with a star are significant, "
+        "pale ones are not."
     )
     caption += f" {more} inputs with smaller distances are not shown." if more else ""
     return Section("What moved", [page.render_figure(caption, *figures)])
@@ -226,7 +226,8 @@ def plot_column_distances(
         at = (0.0, float(place if is_wide else place - 0.16))
         align, offset = ("right", (-12, -4)) if is_wide else ("left", (0, -2))
         add_text_label(ax, name, at, offset, align)
-        value = f"{100 * one['distance']:.0f} %"
+        star = " *" if one["significant"] else ""
+        value = f"{100 * one['distance']:.0f} %{star}"
         if is_wide and one["kind"] == "values" and one["significant"]:
             value += f"  ({_describe_shift(one)})"
         end = (length, float(middle))
