@@ -266,6 +266,11 @@ def _build_evaluation_report(
         for name, own in report["classes"].items():
             report["classes"][name] = known.get(name, {"rows": 0}) | own
         report["reliability"] = compute_reliability_bins(mean, targets)
+        if weights is not None:
+            notes.append(
+                f"the rows have weights, which sum to {float(weights.sum()):,.0f}: "
+                "counts of predictions and of the confusion matrix are sums of weights."
+            )
     return report | judge_predictions(model, mean, targets, weights)
 
 
