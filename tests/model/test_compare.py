@@ -81,6 +81,8 @@ def test_only_the_meaning_of_a_column_changes():
     assert "multiplied the odds of `well` by 1/" in found["sentence"]
     assert not report["base_rate"]["significant"]
     assert "`scanner` means something different" in report["answer"]
+    # What `steady` would have gained on arrival is no matter of two tables.
+    assert not any("arrival" in text for text in report["meaning"]["evidence"])
 
 
 def test_the_meaning_of_a_column_for_values_is_compared_too():
