@@ -7,6 +7,7 @@ from a folder with one folder for each of them and one CSV file for each place.
 
     python -m benchmarks.coverage
     python -m benchmarks.coverage --tables FOLDER
+    python -m benchmarks.coverage --tables FOLDER --in-order
 """
 
 from __future__ import annotations
@@ -142,11 +143,27 @@ def describe_reports(reports: list[dict[str, Any]]) -> str:
     return " | ".join(cells)
 
 
+def print_coverage_in_order(folder: Path, target: str) -> None:
+    """Print how well each later place is covered if places arrive in their order."""
+    places = sorted(read_places(folder, 0), key=lambda place: place.name)
+    task: TaskName = "regression" if target == "age" else "auto"
+    model = fit([places[0]], target, task=task, classes=list_classes(places, target))
+    for count in range(1, len(places)):
+        if count > 1:
+            arrived = [places[count - 1]]
+            model = update(model, arrived, accept_units=True, fill_missing=True)
+        report = evaluate(model, places[count:], fill_missing=True)
+        parts = report["coverage"]["environments"].values()
+        cells = [f"{part['coverage']:.0f}" for part in parts]
+        print(f"| {count} | {' | '.join(cells)} |", flush=True)
+
+
 def main() -> None:
     """Measure simulated places, or the tables of a folder."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--tables", type=Path, help="folder of real tables")
     parser.add_argument("--sequences", type=int, default=20)
+    parser.add_argument("--in-order", action="store_true", help="of the file names")
     options = parser.parse_args()
     torch.set_num_threads(1)
     print("| places | coverage, % | worst tenth of places | size or width | ", end="")
@@ -159,6 +176,9 @@ def main() -> None:
     for folder in sorted(options.tables.iterdir()) if options.tables else ():
         print(f"| **{folder.name}** |")
         target = TARGETS[folder.name]
+        if options.in_order:
+            print_coverage_in_order(folder, target)
+            continue
         measure_table(partial(read_places, folder), options.sequences, target)
 
 

@@ -51,6 +51,7 @@ SHARED = {
         "games",
         "last_layer",
         "linear_models",
+        "state_check",
         "rehearsal",
     },
     "data": {

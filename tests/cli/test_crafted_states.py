@@ -1,4 +1,4 @@
-"""Tensors of the default learner's state, replaced in turn, are read or refused."""
+"""Tensors of a learner's state, replaced in turn, are read or refused."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,9 @@ from safetensors import safe_open
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as dump_tensors
 
-from cirm import adapt, fit, load, save, update
+from cirm import adapt, evaluate, fit, load, predict, save, update
+from cirm.learners import LEARNERS
+from cirm.model.explain import describe_model
 from cirm.model.file import encode_model_file
 from cirm.model.signature import add_digest_and_signature_to_file
 
@@ -148,3 +150,122 @@ def test_a_state_that_does_not_fit_together_is_refused(tmp_path):
         break
     else:
         pytest.fail("no state without noise was made")
+
+
+def fit_network(key, is_value):
+    """A model of a learner after two places, adapted if it can; None if it cannot."""
+    model = fit_quickly(make_table(0, is_value), key)
+    if model is None:
+        return None
+    model = update(model, make_table(1, is_value))
+    return adapt(model, make_table(2, is_value)) if model.learner.adapts else model
+
+
+def fit_quickly(frame, key, **options):
+    for settings in ({"epochs": 1, "hidden": (4,)}, {}):  # some have no network
+        try:
+            return fit(frame, "ill", learner=key, settings=settings, **options)
+        except ValueError:
+            continue
+    return None  # it learns only classes, or only numbers
+
+
+def make_images(path, seed):
+    """Write images whose colour contradicts the class more often for a later seed."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, 80)
+    x = rng.random((80, 3, 6, 6), dtype=np.float32)
+    x[:, :, :3] += 0.15 * y[:, None, None, None]
+    colour = y ^ (rng.random(80) < (0.1, 0.35, 0.5)[seed])
+    x[:, 0] *= colour[:, None, None]
+    np.savez(path / f"images-{seed}.npz", X=x, y=y)
+    return path / f"images-{seed}.npz"
+
+
+def list_other_tensors(tensor):
+    """Tensors of another shape or type, or with other values."""
+    others = {"zeros": torch.zeros_like(tensor), "longer": tensor.unsqueeze(-1)}
+    if tensor.dtype != torch.bool:
+        others["negative"] = torch.full_like(tensor, -1)
+        others["other type"] = tensor.to(
+            torch.float32 if tensor.dtype == torch.float64 else torch.float64
+        )
+    if tensor.is_floating_point():
+        others["large"] = torch.full_like(tensor, 1e30)
+        others["infinite"] = torch.full_like(tensor, torch.inf)
+    if tensor.ndim > 1:
+        others["empty"] = tensor[:, :0]
+        others["twice"] = torch.cat([tensor, tensor], 1)
+        others["half"] = tensor[:, : max(1, tensor.shape[1] // 2)]
+        others["cut"] = tensor[..., :-1]
+        others["flat"] = tensor.flatten(1)
+    return others
+
+
+def try_other_tensors(model, path, later):
+    """Count crafted files that are refused when read; the others work, or say why."""
+    content = encode_model_file(model)
+    path.write_bytes(content)
+    with safe_open(path, "pt") as file:
+        metadata = {**file.metadata(), "sha256": "0" * 64}
+    tensors = load_tensors(content)
+    refused = tried = 0
+    for name in [name for name in tensors if name.startswith("state.")]:
+        for other in list_other_tensors(tensors[name]).values():
+            parts = {**tensors, name: other.contiguous()}
+            path.write_bytes(
+                add_digest_and_signature_to_file(dump_tensors(parts, metadata))
+            )
+            tried += 1
+            try:
+                read = load(path)
+                found = predict(read, later)
+                score = "probability" if model.task.classes else "prediction"
+                assert np.isfinite(found[score].astype(float)).all(), name
+                describe_model(read)
+                evaluate(read, later)
+                update(read, later)
+                if read.learner.adapts:
+                    adapt(read, later)
+            except ValueError as error:  # one line, which ends in what to do
+                assert "\n" not in str(error)
+                assert str(error).endswith("."), (name, error)
+                refused += 1
+            except ArithmeticError as error:
+                assert "diverged" in str(error), (name, error)
+    return tried, refused
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("is_value", [False, True], ids=["classes", "regression"])
+@pytest.mark.parametrize("key", sorted(set(LEARNERS) - {"steady"}))
+def test_no_tensor_of_any_learner_can_cause_a_traceback(tmp_path, key, is_value):
+    model = fit_network(key, is_value)
+    if model is None:
+        pytest.skip("the learner does not learn this kind of target")
+    later = make_table(3, is_value)
+    tried, refused = try_other_tensors(model, tmp_path / "m.cirm", later)
+    assert tried > refused > 0
+
+
+@pytest.mark.integration
+def test_no_tensor_of_a_model_of_images_can_cause_a_traceback(tmp_path):
+    first, second, later = (make_images(tmp_path, seed) for seed in range(3))
+    settings = {"epochs": 1, "members": 2, "hidden": (4,)}
+    model = update(fit(first, settings=settings), second)
+    tried, refused = try_other_tensors(model, tmp_path / "m.cirm", later)
+    assert tried > refused > 100
+
+
+@pytest.mark.parametrize("key", sorted(LEARNERS))
+def test_what_any_learner_writes_is_read(tmp_path, key):
+    both = make_table(0).assign(site=["a", "b"] * 30)
+    models = [
+        fit_quickly(frame, key, environment="site")
+        for frame in (both, both.assign(ill=np.linspace(0, 1, 60)))
+    ]
+    assert any(models)
+    for model in filter(None, models):
+        save(model, tmp_path / f"{model.task.kind}.cirm")
+        read = load(tmp_path / f"{model.task.kind}.cirm")
+        assert read.history == model.history

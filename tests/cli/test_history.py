@@ -147,6 +147,9 @@ def test_diff_names_settings_columns_importance_and_scores(cirm, updated):
     assert "setting learner" in out
     cirm(*FIT, "f.cirm", *QUICK)
     content = json.loads(cirm("diff", "a.cirm", "f.cirm", "--json")[1])
+    assert content["answer"].startswith(
+        "The models were fitted separately, both to clinic-a."
+    )
     (score,) = content["scores"]
     assert (score["environment"], score["metric"]) == ("clinic-a", "accuracy")
 

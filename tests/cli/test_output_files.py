@@ -1,5 +1,6 @@
 """No command replaces an input or another file unasked; all is written, or nothing."""
 
+import os
 import resource
 import subprocess
 import sys
@@ -7,6 +8,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
+
+from cirm.cli.exit_codes import ExitCode
 
 pytestmark = pytest.mark.integration  # whole commands or many simulations
 
@@ -190,6 +193,40 @@ def test_a_full_standard_output_is_one_line(fitted, words):
     lines = [line for line in done.stderr.splitlines() if "so far" not in line]
     assert len(lines) == 1
     assert "The standard output cannot be written: no space left" in lines[0]
+
+
+@pytest.mark.parametrize("json", [[], ["--json"]], ids=["text", "json"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        INSPECT,
+        [*INSPECT, "--history"],
+        EVALUATE,
+        ["compare", "clinic-a.csv", "clinic-b.csv", "--target", "outcome"],
+        [*FIT, "--model", "new.cirm"],
+        UPDATE,
+        PREDICT,
+        ["adapt", "clinic-b.csv", "--model", "default.cirm", "--out", "new.cirm"],
+    ],
+    ids=" ".join,
+)
+def test_files_are_written_though_nobody_reads_the_output(cirm, fitted, words, json):
+    if words[0] == "adapt":
+        fit = ("fit", "clinic-a.csv", "--target", "outcome", "--model", "default.cirm")
+        assert cirm(*fit)[0] == 0
+    if words[0] == "predict" and json:
+        return  # predictions and the summary cannot both go to standard output
+    reading, writing = os.pipe()
+    os.close(reading)  # as `head` does
+    command = [sys.executable, "-m", "cirm", *words, "--report", "new.html", *json]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True)
+    os.close(writing)
+    assert done.returncode == ExitCode.CLOSED_PIPE, done.stderr
+    assert "Traceback" not in done.stderr
+    assert Path("new.html").read_text().rstrip().endswith("</html>")
+    assert "new.cirm" not in words or Path("new.cirm").exists()
+    if words is UPDATE:
+        assert Path("m.cirm").read_bytes() != Path("other.cirm").read_bytes()
 
 
 @pytest.mark.parametrize("command", [UPDATE, PREDICT])

@@ -260,6 +260,8 @@ def test_evaluate_weighs_rows_and_ignores_those_of_weight_zero(cirm, fit):
     assert weighted["overall"] == pytest.approx(expected["overall"])
     assert weighted["confusion"]["counts"] == expected["confusion"]["counts"]
     assert weighted["rows"] == (frame.w > 0).sum()
+    (note,) = weighted["notes"]
+    assert f"weights, which sum to {frame.w.sum():,}: counts of predictions" in note
     # The intervals are wider: repeated rows say nothing new.
     found, wished = (one["classes"]["yes"] for one in (weighted, expected))
     assert found["recall_low"] <= wished["recall_low"]

@@ -33,6 +33,12 @@ def read(cells):
         (["EUR 5", "7 EUR"], [5, 7], "number in EUR"),
         (["12 %", "3.5%", "0 %"], [12, 3.5, 0], "number in %"),
         (["\u22125,5", "1,0"], [-5.5, 1], "number with a decimal comma"),
+        (["(1.23)", "4"], [-1.23, 4], "number with parentheses for minus"),
+        (["(1.234,5)", "2"], [-1234.5, 2], "decimal comma, with parentheses"),
+        (["($1,200.5)", "$3"], [-1200.5, 3], "number in $, with parentheses for minus"),
+        (["$(7)", "( $ 8 )", "9"], [-7, -8, 9], "number in $, with parentheses"),
+        (["(3.5 %)", "12%", "(4)%"], [-3.5, 12, -4], "in %, with parentheses"),
+        (["(5,00) €", "6,5€"], [-5, 6.5], "in €, with parentheses for minus"),
     ],
 )
 def test_numbers_in_common_formats_are_recognised(cells, numbers, words):
@@ -72,6 +78,8 @@ def test_dates_in_common_formats_are_recognised(cells, first, words):
         (["1.234", "5.678", "9.012", "1,5"], "'1,5', which is not a number, unlike"),
         (["12 %", "3", "4 %"], "'3', which has no percent sign, unlike other cells"),
         (["$5", "€6", "$7"], "'€6', while other cells of the column are in $"),
+        (["(-5)", "4", "7"], "'(-5)', which is not a number, unlike most"),
+        (["98.50-", "4", "7"], "'98.50-', which is not a number, unlike most"),
         (["1,5", "2,5", "many"], "'many', which is not a number, unlike most"),
         (["03/04/2024", "05/06/2024"], "'03/04/2024', in which the day or the month"),
         (["13/04/2024", "05/16/2024", "14/04/2024"], "a different order than '13/04"),
@@ -95,6 +103,8 @@ def test_what_can_be_read_in_two_ways_is_explained(cells, message):
         ["a", "b", "1,5"],
         ["12:30", "13:45", "9:00"],
         ["1.2.10", "1.3.0", "2.0.1"],
+        ["(030) 12", "(089) 45", "(040) 67"],
+        ["(a)", "(b)", "(1)"],
     ],
 )
 def test_other_text_is_a_category(cells):

@@ -296,6 +296,9 @@ def test_arrivals_of_a_few_rows_and_classes_without_any_have_sets(models):
     model = update(model, places[1])
     shown = predict(model, make_place(2, kind="classes"), sets=True)
     assert shown["set"].str.len().min() > 0
+    # Nothing is known about a class without any row, so no set can leave it out.
+    assert shown["set"].str.contains("maybe").all()
+    assert not shown["prediction"].eq("maybe").any()
 
 
 def test_an_adapted_model_has_the_scores_of_adapting(clinic):

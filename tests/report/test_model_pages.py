@@ -137,6 +137,18 @@ def test_evaluate_says_the_verdict_first_and_shows_it(cirm, model):
     ]
     for line in (one["line"].replace("`", "") for one in content["comparisons"]):
         assert f"{line[0].upper()}{line[1:]}." in text
+    assert "here, significantly worse" not in page  # as the verdict says
+
+
+def test_the_figure_marks_a_place_as_worse_if_the_verdict_does(cirm, clinics):
+    settings = {"epochs": 20, "hidden": (8,), "rate": 0.02}
+    model = fit(clinics / "clinic-a.csv", "outcome", learner="erm", settings=settings)
+    save(update(model, clinics / "clinic-b.csv"), clinics / "plain.cirm")
+    words = ["evaluate", clinics / "clinic-c.csv", "--model", clinics / "plain.cirm"]
+    assert cirm(*map(str, words), "--report", str(clinics / "plain.html"))[0] == 0
+    page = (clinics / "plain.html").read_text()
+    assert read_lead(page).startswith("Significantly worse than expected: accuracy")
+    assert "here, significantly worse" in page
 
 
 def test_a_model_without_arrivals_is_compared_with_held_out_rows(cirm, model):

@@ -83,10 +83,10 @@ def compare_tables(
     """
     from cirm.cli.output import (
         format_command_line_as_typed,
-        write_result_files_and_print_result,
+        print_result_json_and_page_path,
+        write_page,
     )
     from cirm.cli.progress import show_progress_of_steps
-    from cirm.report.compare_page import build_table_comparison_page
 
     inputs = [first, second, *([model] if model else [])]
     check_output_paths_before_work({"--report": report}, inputs, overwrite)
@@ -107,14 +107,15 @@ def compare_tables(
             progress=progress,
         )
     content = {"data": [str(first), str(second)], "model": str(model or ""), **found}
+    if report:
+        from cirm.report.compare_page import build_table_comparison_page
+
+        write_page(
+            report, build_table_comparison_page(content, format_command_line_as_typed())
+        )
     if not as_json:
         print_table_comparison(content)
-    page = (
-        build_table_comparison_page(content, format_command_line_as_typed())
-        if report
-        else ""
-    )
-    write_result_files_and_print_result(content, as_json, report, page)
+    print_result_json_and_page_path(content, as_json, report)
 
 
 def print_table_comparison(content: dict[str, Any]) -> None:

@@ -68,7 +68,8 @@ def evaluate_model(
     from cirm.cli.model_output import print_evaluation_scores
     from cirm.cli.output import (
         format_command_line_as_typed,
-        write_result_files_and_print_result,
+        print_result_json_and_page_path,
+        write_page,
     )
     from cirm.cli.progress import show_progress_of_steps
 
@@ -90,11 +91,11 @@ def evaluate_model(
             progress=progress,
         )
     content = {"model": str(model), "data": [str(path) for path in data], **scores}
-    if not as_json:
-        print_evaluation_scores(content)
-    page = ""
     if report:
         from cirm.report.evaluation_page import build_evaluation_page
 
         page = build_evaluation_page(content, format_command_line_as_typed())
-    write_result_files_and_print_result(content, as_json, report, page)
+        write_page(report, page)
+    if not as_json:
+        print_evaluation_scores(content)
+    print_result_json_and_page_path(content, as_json, report)

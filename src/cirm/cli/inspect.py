@@ -37,7 +37,8 @@ def inspect_model(
     from cirm.cli.model_output import print_model_description, print_model_history
     from cirm.cli.output import (
         format_command_line_as_typed,
-        write_result_files_and_print_result,
+        print_result_json_and_page_path,
+        write_page,
     )
     from cirm.cli.progress import show_progress_of_steps
 
@@ -52,9 +53,10 @@ def inspect_model(
             "model": str(model),
             **describe_model(load(model, learner=learner, key=secret)),
         }
-        page = (
-            build_model_page(content, format_command_line_as_typed()) if report else ""
-        )
+        if report:
+            write_page(
+                report, build_model_page(content, format_command_line_as_typed())
+            )
     if not as_json and history:
         print_model_history(content)
     elif not as_json:
@@ -62,4 +64,4 @@ def inspect_model(
     elif history:
         names = ("model", "version", "created", "history", "earlier_versions")
         content = {name: content[name] for name in names}
-    write_result_files_and_print_result(content, as_json, report, page)
+    print_result_json_and_page_path(content, as_json, report)

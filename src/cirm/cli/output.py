@@ -59,15 +59,11 @@ def print_notes_once(notes: Sequence[str]) -> None:
     print_lines_to_stderr(*(f"note: {note}" for note in dict.fromkeys(notes)))
 
 
-def write_result_files_and_print_result(
-    content: Mapping[str, Any], as_json: bool, report: Path | None, page: str = ""
-) -> None:
-    """Write the result as a page and print it as JSON, where the user wants that."""
+def write_page(path: Path, page: str) -> None:
+    """Write a page; call it before anything is printed, which `head` may end."""
     from cirm.records import write_text_atomically
 
-    if report is not None:
-        write_text_atomically(report, page)
-    print_result_json_and_page_path(content, as_json, report)
+    write_text_atomically(path, page)
 
 
 def print_result_json_and_page_path(

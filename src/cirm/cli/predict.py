@@ -141,7 +141,6 @@ def predict_target_of_file_rows(
         from cirm.model.coverage import describe_prediction_uncertainty
         from cirm.model.csv_writer import escape_spreadsheet_table_cells
         from cirm.model.facts import (
-            describe_adaptation_of_model,
             describe_decision_threshold,
             set_decision_threshold,
         )
@@ -185,8 +184,16 @@ def predict_target_of_file_rows(
         if not (raw or (out and out.suffix.lower() == ".parquet")):
             tables = (escape_spreadsheet_table_cells(table) for table in tables)
         files = [path for path in (out, report) if path is not None]
+        closed: BrokenPipeError | None = None
         with open_temporary_files_to_replace(*files) as temporaries:
-            write_predictions(tables, out, temporaries[0] if out else None)
+            try:
+                write_predictions(tables, out, temporaries[0] if out else None)
+            except BrokenPipeError as error:
+                if report is None:
+                    raise
+                closed = error
+                for _ in tables:  # the page counts all rows
+                    pass
             adaptation = describe_adaptation_of_model(loaded)
             notes += adaptation["notes"] if adaptation and adapt else []
             content = {"model": str(model), "data": str(data), **summary.as_dict()}
@@ -201,6 +208,8 @@ def predict_target_of_file_rows(
                 page = build_prediction_page(content, format_command_line_as_typed())
                 with add_file_name_to_errors(report):
                     temporaries[-1].write_text(page, "utf-8")
+        if closed:
+            raise closed
     if adaptation:
         from cirm.report.model_tables import summarise_adaptation
 

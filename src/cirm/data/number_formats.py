@@ -1,7 +1,8 @@
 """Numbers as people write them: decimal commas, thousands, currencies and per cent.
 
 A format is a decimal mark, "." or ",", and the sign that cells carry, such as "%" or
-"€". It is inferred from all cells of a column together, and only if they agree.
+"€"; "()" follows if negative numbers are in parentheses, as accountants write them. It
+is inferred from all cells of a column together, and only if they agree.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ BODIES = {
     ".": re.compile(r"(\d{1,3}(?:([,' ])\d{3})(?:\2\d{3})*|\d*)(\.\d+)?\.?", re.ASCII),
     ",": re.compile(r"(\d{1,3}(?:([.' ])\d{3})(?:\2\d{3})*|\d*)(,\d+)?", re.ASCII),
 }
+IN_PARENTHESES = re.compile(
+    rf"({CURRENCIES})? *\(([^()+-]+)\) *({CURRENCIES}|%)?", re.I
+)
+NEGATIVE = "()"
 LIST = re.compile(r"[\d.,;:/ -]*\d[\d.,;:/ -]*", re.ASCII)  # or a version, or a date
 PEEK = 50  # different cells that show whether it pays to look at all of them
 
@@ -83,12 +88,14 @@ def detect_number_format(cells: Texts) -> NumberFormatGuess:
             "", problem, np.isin(cells, np.array(bad, dtype=object))
         )
     signs = {number.sign for number in numbers.values()} - {""}
-    return NumberFormatGuess(marks[0] + "".join(signs))
+    has_parentheses = any("(" in number.text for number in numbers.values())
+    negative = NEGATIVE if has_parentheses else ""
+    return NumberFormatGuess(marks[0] + "".join(signs) + negative)
 
 
 def parse_numbers(cells: Texts, number_format: str) -> NDArray[np.float64]:
     """Return the numbers of cells [n] in a format; NaN for anything else."""
-    mark, sign = number_format[0], number_format[1:]
+    mark, sign = number_format[0], number_format[1:].removesuffix(NEGATIVE)
     known: dict[str, float] = {}
     for cell in dict.fromkeys(cells):
         number = _parse_number_in_cell(cell)
@@ -99,22 +106,26 @@ def parse_numbers(cells: Texts, number_format: str) -> NDArray[np.float64]:
 
 def is_number_format(text: str) -> bool:
     """Return whether a text is a format that `detect_number_format` may return."""
-    is_sign = re.fullmatch(f"(?:{CURRENCIES}|%)?", text[1:], re.IGNORECASE)
+    sign = text[1:].removesuffix(NEGATIVE)
+    is_sign = re.fullmatch(f"(?:{CURRENCIES}|%)?", sign, re.IGNORECASE)
     return text[:1] in BODIES and bool(is_sign)
 
 
 def describe_number_format(number_format: str) -> str:
     """Return how numbers are written, in a few words."""
-    mark, sign = number_format[0], number_format[1:]
+    mark, sign = number_format[0], number_format[1:].removesuffix(NEGATIVE)
     parts = ["with a decimal comma"] if mark == "," else []
     parts += [f"in {sign}"] if sign else []
+    parts += ["with parentheses for minus"] if number_format.endswith(NEGATIVE) else []
     return ", ".join(parts) or "with separated thousands"
 
 
 def _parse_number_in_cell(cell: str) -> WrittenNumberParts | None:
     """Return the number in a cell; None if there is none."""
     text = cell.translate(PLAIN).strip()
-    match = CELL.fullmatch(text)
+    is_negative = IN_PARENTHESES.fullmatch(text)
+    plain = "-" + "".join(is_negative.groups(default="")) if is_negative else text
+    match = CELL.fullmatch(plain)
     if match is None:
         return None
     minus, before, other, digits, power, after = match.groups(default="")

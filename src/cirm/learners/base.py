@@ -242,6 +242,9 @@ class Learner(Generic[State]):
     def check_state(self, state: State, shape: tuple[int, ...]) -> None:
         """Check a state that was read from a file, beyond that it can predict.
 
+        By default the types and shapes of a built-in learner's tensors are compared
+        with those before any data. A learner of your own may define its own check.
+
         Args:
             state: The state of one replica.
             shape: Shape of an input.
@@ -249,6 +252,10 @@ class Learner(Generic[State]):
         Raises:
             ValueError: If the state cannot be one of this learner.
         """
+        from cirm.learners.state_check import check_state_shapes
+
+        if type(self).__module__.startswith(f"{__package__}."):
+            check_state_shapes(self, state, shape)
 
     def explain(
         self,

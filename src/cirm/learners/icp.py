@@ -11,6 +11,7 @@ the result is exactly the joint one, without any past example in memory.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
@@ -90,6 +91,13 @@ class ICP(Learner[ICPState]):
             torch.empty(replicas, 0, 0, 0, dtype=torch.float64),
             torch.empty(replicas, 0),
         )
+
+    def check_state(self, state: ICPState, shape: tuple[int, ...]) -> None:
+        """Raise an error unless there are moments of inputs of this shape."""
+        side = math.prod(shape) + 2
+        if state.moments.shape[1] and tuple(state.moments.shape[2:]) != (side, side):
+            raise ValueError(f"moments have the shape {list(state.moments.shape)}")
+        super().check_state(state, shape)
 
     def observe(
         self,

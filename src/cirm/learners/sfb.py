@@ -237,7 +237,7 @@ class SFB(Learner[SFBState]):
 def create_empty_unstable_feature_head(params: Tensor) -> UnstableFeatureHead:
     """Return the boost of a state that is not adapted."""
     none = params.new_zeros(len(params), 0)
-    return UnstableFeatureHead(none, none.unsqueeze(-1), none)
+    return UnstableFeatureHead(none, params.new_zeros(len(params), 0, 0), none)
 
 
 def correct_probabilities_for_confusion(labels: Tensor, confusion: Tensor) -> Tensor:

@@ -136,6 +136,8 @@ def compute_conformal_thresholds(
     known = [value for value in (pooled, *thresholds) if not np.isnan(value)]
     hardest = max(known, default=np.inf)
     thresholds = [hardest if np.isnan(value) else value for value in thresholds]
+    for index in _list_classes_without_scores(model):
+        thresholds[index] = np.inf
     count = len(places) if is_arrival else 0
     text = _describe_coverage_guarantee(level, count, is_guaranteed and is_arrival)
     if np.isinf(hardest):
@@ -145,6 +147,21 @@ def compute_conformal_thresholds(
             "limits; fit the model to more rows"
         )
     return ConformalThresholds(level, np.array(thresholds), count, text)
+
+
+def _list_classes_without_scores(model: ModelMetadata) -> list[int]:
+    """Return declared classes of which no place had a row, so that nothing is known.
+
+    With more than `MOST_CLASSES` classes this was not counted, and none is returned.
+    """
+    known = [one.nonconformity for one in model.history if one.nonconformity]
+    if not known or len(model.task.classes) > MOST_CLASSES:
+        return []
+    return [
+        index
+        for index, name in enumerate(model.task.classes)
+        if not any(one.rows.get(name, 0) for one in known)
+    ]
 
 
 def collect_nonconformity_scores(

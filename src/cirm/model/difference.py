@@ -199,6 +199,7 @@ def _summarise_main_model_differences(differences: Content) -> str:
     more, fewer = (
         join_words(environments[side], MOST_NAMES) for side in ("second", "first")
     )
+    both = join_words(environments["both"], MOST_NAMES)
     repeated = "repeated training on the same rows"
     parts = {
         "same": f"The second model is the first, adapted to {after}."
@@ -211,7 +212,9 @@ def _summarise_main_model_differences(differences: Content) -> str:
             "The models share their first places and were then trained on different "
             "ones."
         ),
-        "unrelated to": "The models were trained on different data from the start.",
+        "unrelated to": f"The models were fitted separately, both to {both}."
+        if both
+        else "The models were trained on different data from the start.",
     }
     sentences = [parts[relation]]
     if relation in ("branches from", "unrelated to"):

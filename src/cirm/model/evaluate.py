@@ -57,6 +57,7 @@ from cirm.model.metrics import (
     compute_weighted_mean,
 )
 from cirm.model.model import Model
+from cirm.model.outputs import check_predictions_are_finite
 from cirm.model.threshold import choose_classes_by_threshold
 from cirm.model.verdict import compare_predictions_with_expected_scores
 from cirm.model.warnings import list_input_warnings
@@ -167,7 +168,9 @@ def evaluate(
                 notes += list_input_warnings(
                     schema, inputs, find_missing_numeric_cells(frame, schema)
                 )
-            predictions.append(predict_inputs_in_chunks(model, inputs))
+            own = predict_inputs_in_chunks(model, inputs)
+            check_predictions_are_finite(own.mean.numpy(), source.where)
+            predictions.append(own)
             if sum(part.nbytes for part in kept) < MOST_KEPT_BYTES:
                 kept.append(inputs)
             own_targets = encode_targets(frame[schema.target.name], schema)
@@ -278,6 +281,11 @@ def _build_evaluation_report(
         for name, own in report["classes"].items():
             report["classes"][name] = known.get(name, {"rows": 0}) | own
         report["reliability"] = compute_reliability_bins(mean, targets)
+        if weights is not None:
+            notes.append(
+                f"the rows have weights, which sum to {float(weights.sum()):,.0f}: "
+                "counts of predictions and of the confusion matrix are sums of weights."
+            )
     return report | compare_predictions_with_expected_scores(
         model, mean, targets, weights
     )

@@ -21,6 +21,18 @@ class ArrayPredictions(NamedTuple):
     std: Array
 
 
+def check_predictions_are_finite(mean: Array, where: str) -> None:
+    """Raise an error, which names the source of the rows, if a prediction is NaN."""
+    if np.isfinite(mean.sum()):  # a single pass where all numbers are finite
+        return
+    if bad := int((~np.isfinite(mean).all(1)).sum()):
+        raise ValueError(
+            f"{where}: the predictions of {bad:,} rows are NaN or infinite. Check the "
+            "data for very large values, or fit the model again."
+        )
+
+
+@np.errstate(all="ignore")  # predictions that are not finite are refused later
 def compute_prediction_mean_and_std(
     outputs: Array, classes: int, shifts: Array | None = None
 ) -> ArrayPredictions:

@@ -25,7 +25,7 @@ from cirm.data.values import Flags
 from cirm.model.abstention import AbstentionThreshold, choose_abstention_threshold
 from cirm.model.conformal import ConformalThresholds, compute_conformal_thresholds
 from cirm.model.facts import ModelMetadata, set_decision_threshold
-from cirm.model.outputs import Array, ArrayPredictions
+from cirm.model.outputs import ArrayPredictions, check_predictions_are_finite
 from cirm.model.threshold import choose_classes_by_threshold
 from cirm.model.warnings import list_input_warnings
 
@@ -145,12 +145,7 @@ def predict_source_in_chunks(
             )
         names = _select_columns_to_copy(model, frame, keep)
         predictions = model.predict_from_inputs(inputs)
-        if bad := _count_rows_that_are_not_finite(predictions.mean):
-            raise ValueError(
-                f"{source.where}: the predictions of {bad:,} rows are NaN or "
-                "infinite. Check the data for very large values, or fit the model "
-                "again."
-            )
+        check_predictions_are_finite(predictions.mean, source.where)
         columns = _build_prediction_columns(
             model, predictions, probabilities, calibration, abstention
         )
@@ -167,13 +162,6 @@ def predict_source_in_chunks(
         yield table
         done += len(frame)
         report_progress_of_reading_rows(progress, "predicting", [source], done)
-
-
-def _count_rows_that_are_not_finite(values: Array) -> int:
-    """Return how many rows [n, k] have a number that is NaN or infinite."""
-    if np.isfinite(values.sum()):  # a single pass where all numbers are finite
-        return 0
-    return int((~np.isfinite(values).all(1)).sum())
 
 
 def _select_columns_to_copy(

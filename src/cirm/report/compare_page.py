@@ -210,8 +210,8 @@ def _build_distance_figure_section(changes: Sequence[Content]) -> PageSection | 
     more = len(changes) - len(shown)
     caption = (
         "Distance between the distributions of each input in the two tables, from 0 "
-        "(equal) to 100 % (no value in common). Full bars are significant, pale ones "
-        "are not."
+        "(equal) to 100 % (no value in common). Full bars with a star are significant, "
+        "pale ones are not."
     )
     caption += f" {more} inputs with smaller distances are not shown." if more else ""
     return PageSection("What moved", [page.render_html_figure(caption, *figures)])
@@ -245,7 +245,8 @@ def plot_column_distances(
         at = (0.0, float(place if is_wide else place - 0.16))
         align, offset = ("right", (-12, -4)) if is_wide else ("left", (0, -2))
         add_text_label_near_point(ax, name, at, offset, align)
-        value = f"{100 * one['distance']:.0f} %"
+        star = " *" if one["significant"] else ""
+        value = f"{100 * one['distance']:.0f} %{star}"
         if is_wide and one["kind"] == "values" and one["significant"]:
             value += f"  ({_describe_shift_of_column(one)})"
         end = (length, float(middle))

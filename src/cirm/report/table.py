@@ -28,6 +28,7 @@ LONG = 10  # rows; tables with more can be sorted
 SORTED = "data-sorted"  # attribute of tables that can be sorted
 LINE = 14  # characters after which a heading on the terminal breaks
 WIDE = 8  # columns of numbers; a page or a screen has no room for many more
+BROAD = 12  # columns above which a table is printed across the page
 LATEX_SPECIAL = str.maketrans(
     {
         **{sign: f"\\{sign}" for sign in "&%$#_{}"},
@@ -301,6 +302,7 @@ def render_table_as_html(table: ReportTable) -> EscapedHtml:
         **{SORTED: "" if len(body) > LONG else None},
     )
     kind = "scroll dense" if len(table.columns) > WIDE else "scroll"
+    kind += " broad" if len(table.columns) > BROAD else ""
     notes = [render_html_element("p", note, class_="small") for note in table.notes]
     return escape_and_join_html(
         render_html_element("div", inside, class_=kind, tabindex="0", role="group"),

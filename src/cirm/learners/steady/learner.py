@@ -204,7 +204,10 @@ class Steady(Learner[Any]):
         from cirm.memory import select_replica
 
         if self.view == "directions":
-            state_check.check_state_of_directions_engine(state)
+            first = self.init(Randomness((0,)))
+            state_check.check_state_of_directions_engine(
+                state, first, shape, self.classes, self.added_later
+            )
         else:
             own, features = select_replica(state, 0), math.prod(shape)
             state_check.check_state_of_columns_engine(

@@ -20,7 +20,9 @@ from cirm.learners.steady.directions_state import (
     MOST_FEATURES,
     MOST_PLACES,
     SteadyNetworkState,
+    allocate_directions_state_tensors,
 )
+from cirm.learners.steady.directions_statistics import count_image_channels
 
 MOST_ROWS = 1e15  # that an adaptation has used; whole numbers are exact up to it
 SHORTER = ("arrivals.slopes", "arrivals.slope_variances")  # after earlier revisions
@@ -80,18 +82,55 @@ def check_state_of_columns_engine(
         raise ValueError("a variance or the number of tests is negative")
 
 
-def check_state_of_directions_engine(state: SteadyNetworkState) -> None:
-    """Raise an error if a state of the directions engine counts what cannot be."""
+def check_state_of_directions_engine(
+    state: SteadyNetworkState,
+    first: SteadyNetworkState,
+    shape: tuple[int, ...],
+    classes: int,
+    added_later: Collection[str],
+) -> None:
+    """Raise an error unless a state of the directions engine is consistent.
+
+    Args:
+        state: The state of one replica, with its axis.
+        first: The state before any data.
+        shape: Shape of an input.
+        classes: Number of classes; 0 for regression.
+        added_later: Paths of tensors that are as before any data in states of earlier
+            revisions.
+    """
+    wanted = (
+        allocate_directions_state_tensors(first, shape, classes) if classes else first
+    )
+    is_empty = not state.tables.numel()
+    before = _list_tensors_by_path(first)
+    for name, tensor in _list_tensors_by_path(state).items():
+        earlier, expected = before[name], _list_tensors_by_path(wanted)[name]
+        sizes = tuple(expected.shape)
+        if is_empty or (f"state.{name}" in added_later and not tensor.any()):
+            is_earlier = tensor.shape == earlier.shape and tensor.dtype == earlier.dtype
+            if is_earlier:
+                continue
+        if name == "adaptation.draws":
+            sizes = (1, *tensor.shape[1:2], *sizes[2:])
+        if name == "inputs.shift":
+            sizes = (1, count_image_channels(shape) if tensor.numel() else 0)
+        _check_shape_and_dtype_of_tensor(name, tensor, sizes, expected.dtype)
     rows, refused, *_ = state.adaptation.notes.unbind(-1)
     counts = {
         "features": (state.found, MOST_FEATURES),
         "places": (state.places, MOST_PLACES),
         "rows": (rows, MOST_ROWS),
         "reasons": (refused, len(REFUSALS) - 1),
+        "tests": (state.looks, MOST_ROWS),
+        "stages without an explanation": (state.unexplained, MOST_ROWS),
+        "known features": (state.reference.views, MOST_FEATURES),
     }
     for name, (count, most) in counts.items():
         if bool(((count < 0) | (count > most)).any()):
             raise ValueError(f"the number of {name} is not between 0 and {most:g}")
+    if bool((state.width < 0).any()):
+        raise ValueError("the width of the kernel is negative")
 
 
 def _check_shape_and_dtype_of_tensor(

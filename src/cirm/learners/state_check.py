@@ -1,0 +1,115 @@
+"""Checks of a state that was read from a file: do its tensors fit together?
+
+A file may come from anywhere, and a learner assumes that its state is one of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from cirm.environments import Examples
+from cirm.likelihoods import CrossEntropy
+from cirm.memory import PastExampleMemory
+from cirm.randomness import Randomness
+
+if TYPE_CHECKING:
+    from cirm.learners.base import Learner
+
+FREE = 0
+"""Length, before any data, of an axis whose length depends on the data."""
+
+
+def check_state_shapes(
+    learner: Learner[Any],
+    state: Any,  # noqa: ANN401  nested named tuples of tensors
+    shape: tuple[int, ...],
+) -> None:
+    """Raise an error unless a state has the types and shapes of the learner's states.
+
+    They are compared with those of the state before any data. An axis without entries
+    may have grown since then, along with the other such axes and the examples of the
+    same tuple; an empty vector, [1, 0], may have become anything. `start`, where the
+    first stage starts from, is emptied after it.
+
+    Args:
+        learner: A learner whose tensors keep their shapes, apart from such axes.
+        state: The state of one replica.
+        shape: Shape of an input.
+    """
+    _check_part(learner, state, learner.init(Randomness((0,))), shape, "state")
+
+
+def _check_part(
+    learner: Learner[Any],
+    part: Any,  # noqa: ANN401  nested named tuples of tensors
+    first: Any,  # noqa: ANN401  the same part before any data
+    shape: tuple[int, ...],
+    path: str,
+) -> None:
+    if isinstance(part, Examples):
+        _check_examples(learner, part, shape, path)
+        return
+    lengths = set()
+    for name, tensor in part._asdict().items():
+        start, own = getattr(first, name), f"{path}.{name}"
+        if not isinstance(tensor, Tensor):
+            _check_part(learner, tensor, start, shape, own)
+            if isinstance(tensor, Examples):
+                lengths.add(tensor.y.shape[1])
+            continue
+        _check_tensor(tensor, start, own)
+        if name == "seen" and bool((tensor < 0).any()):
+            raise ValueError(f"{own} is negative")
+        if start.ndim > 2 and start.shape[1] == FREE:
+            lengths.add(tensor.shape[1])
+    if isinstance(part, PastExampleMemory):
+        _check_owners(part, path)
+    if len(lengths) > 1:
+        raise ValueError(f"the parts of {path} have different lengths")
+
+
+def _check_tensor(tensor: Tensor, start: Tensor, path: str) -> None:
+    is_unknown = tuple(start.shape[1:]) == (FREE,)
+    fits = tensor.ndim == start.ndim and all(
+        before in (FREE, now)
+        for before, now in zip(start.shape, tensor.shape, strict=True)
+    )
+    was_emptied = path.endswith(".start") and tuple(tensor.shape) == (1, 0)
+    if ".past" in path and tensor.ndim == 3:  # a first game has no past
+        was_emptied = tensor.shape == (1, 0, start.shape[2])
+    if is_unknown or (tensor.dtype == start.dtype and (fits or was_emptied)):
+        return
+    raise ValueError(
+        f"{path} has the type {tensor.dtype} and the shape {list(tensor.shape)}, but "
+        f"had {start.dtype} and {list(start.shape)} before any data"
+    )
+
+
+def _check_examples(
+    learner: Learner[Any], examples: Examples, shape: tuple[int, ...], path: str
+) -> None:
+    """Raise an error unless examples are inputs of a shape with possible targets."""
+    x, y = examples
+    if not y.numel() and not x.numel():
+        return  # before any data the shape is not known
+    if x.dtype != torch.float32 or tuple(x.shape) != (1, y.shape[-1], *shape):
+        raise ValueError(f"{path} has inputs of the shape {list(x.shape)}")
+    likelihood = learner.likelihood
+    kind = torch.int64 if isinstance(likelihood, CrossEntropy) else torch.float32
+    if y.dtype != kind or tuple(y.shape) != (1, x.shape[1]):
+        raise ValueError(f"{path} has targets of the shape {list(y.shape)}")
+    classes = getattr(likelihood, "classes", 0)
+    if classes and bool(((y < 0) | (y >= classes)).any()):
+        raise ValueError(f"{path} has a target beyond the classes")
+
+
+def _check_owners(memory: PastExampleMemory, path: str) -> None:
+    """Raise an error unless each example is of an environment, in their order."""
+    owner = memory.owner
+    if owner.dtype != torch.int64 or owner.shape != memory.kept.y.shape:
+        raise ValueError(f"{path}.owner does not have one number for each example")
+    if bool((owner.diff() < 0).any()) or bool((owner < 0).any()):
+        raise ValueError(f"{path}.owner does not number the environments in order")
