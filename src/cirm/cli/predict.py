@@ -141,6 +141,7 @@ def predict_target_of_file_rows(
         from cirm.model.coverage import describe_prediction_uncertainty
         from cirm.model.csv_writer import escape_spreadsheet_table_cells
         from cirm.model.facts import (
+            describe_adaptation_of_model,
             describe_decision_threshold,
             set_decision_threshold,
         )
