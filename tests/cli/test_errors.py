@@ -288,7 +288,8 @@ def row(title, words, error):
 STATUS = "\n".join(f"| {code:d} | {text} |" for code, text in MEANINGS.items())
 HEADING = f"""# Error messages
 
-Every message says what is wrong, where, and what to do next. Search this page for a part of it to see which input leads to it.
+Every message says what is wrong, where, and what to do next. To see which input causes a message, search this page for a part of
+it.
 
 ## Exit status
 

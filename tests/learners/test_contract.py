@@ -169,6 +169,18 @@ def test_a_saved_state_goes_on_bit_for_bit(case):
         assert torch.equal(a, b)
 
 
+def test_its_own_states_pass_the_check_of_a_file(case):
+    learner, environments = case
+    state = None
+    for count, size in enumerate((2, 1, 2)):
+        stage = tuple(
+            replace(environment, name=f"{environment.name}{count}")
+            for environment in environments[:size]
+        )
+        state = train(learner, [stage], (3,), state, count)
+        learner.check_state(state, tuple(environments[0].inputs.shape[1:]))
+
+
 def rebuilt(part, tensors):
     """The same nested tuples with other tensors."""
     if isinstance(part, torch.Tensor):

@@ -32,7 +32,8 @@ def check_state_shapes(
     They are compared with those of the state before any data. An axis without entries
     may have grown since then, along with the other such axes and the examples of the
     same tuple; an empty vector, [1, 0], may have become anything. `start`, where the
-    first stage starts from, is emptied after it.
+    first stage starts from, is emptied after it. `past` of a game has as many players
+    as the stage before had environments.
 
     Args:
         learner: A learner whose tensors keep their shapes, apart from such axes.
@@ -78,8 +79,8 @@ def _check_tensor(tensor: Tensor, start: Tensor, path: str) -> None:
         for before, now in zip(start.shape, tensor.shape, strict=True)
     )
     was_emptied = path.endswith(".start") and tuple(tensor.shape) == (1, 0)
-    if ".past" in path and tensor.ndim == 3:  # a first game has no past
-        was_emptied = tensor.shape == (1, 0, start.shape[2])
+    if ".past" in path and tensor.ndim == start.ndim == 3:  # any number of players
+        fits = tensor.shape[0] == 1 and tensor.shape[2] == start.shape[2]
     if is_unknown or (tensor.dtype == start.dtype and (fits or was_emptied)):
         return
     raise ValueError(
