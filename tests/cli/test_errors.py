@@ -288,7 +288,8 @@ def row(title, words, error):
 STATUS = "\n".join(f"| {code:d} | {text} |" for code, text in MEANINGS.items())
 HEADING = f"""# Error messages
 
-Every message says what is wrong, where, and what to do next. Search this page for a part of it to see which input leads to it.
+Every message says what is wrong, where, and what to do next. To see which input causes a message, search this page for a part of
+it.
 
 ## Exit status
 
@@ -298,8 +299,8 @@ The same for all commands:
 |--:|---|
 {STATUS}
 
-With `--json`, standard output has an object `{{"error": {{"status": ..., "message": ...}}}}` in place of the result; the message is
-also printed on standard error.
+With `--json`, the command prints an object `{{"error": {{"status": ..., "message": ...}}}}` on standard output instead of the result,
+and the message on standard error as well.
 
 ## Inputs that are rejected
 

@@ -348,7 +348,7 @@ def test_a_folder_is_loaded_as_bytes_and_classes(tmp_path):
     assert [tensor.dtype for tensor in images] == [torch.uint8, torch.int64] * 2
     for tensor, array in zip(images, arrays(), strict=True):
         np.testing.assert_array_equal(tensor.numpy(), array)
-    assert not downloads.has_source_letter_classes(str(tmp_path / "mine"))
+    assert not downloads.are_classes_of_source_letters(str(tmp_path / "mine"))
 
 
 @pytest.mark.parametrize("names", [LETTERS.files, idx.IDX_PARTS])
@@ -360,7 +360,7 @@ def test_letters_are_delivered_upright_and_counted_from_zero(tmp_path, names):
     np.testing.assert_array_equal(images.train_images, raw[0].transpose(0, 2, 1))
     np.testing.assert_array_equal(images.test_images, raw[2].transpose(0, 2, 1))
     np.testing.assert_array_equal(images.train_labels, raw[1].astype(int) - 1)
-    assert images.test_labels.min() >= 0 and downloads.has_source_letter_classes(
+    assert images.test_labels.min() >= 0 and downloads.are_classes_of_source_letters(
         str(path)
     )
 
