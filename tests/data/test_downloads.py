@@ -251,7 +251,10 @@ def changed(part: int, content: bytes) -> list[bytes]:
 @pytest.mark.parametrize(
     ("contents", "reason"),
     [
-        (changed(0, FOUR[0][:-1]), "has 315 bytes, but its header says 316"),
+        (
+            changed(0, FOUR[0][:-1]),
+            "has 315 bytes, but according to its header it should have 316",
+        ),
         (changed(0, b"\x00\x00\x0d" + FOUR[0][3:]), "begins with 00 00 08 03"),
         (changed(0, FOUR[1]), "begins with 00 00 08 03"),
         (

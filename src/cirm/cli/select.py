@@ -205,8 +205,8 @@ def run_missing_search_trials(
     left = len(list_unfinished_jobs(jobs, folder))
     trials = f"{search.trials} trial{'s' if search.trials > 1 else ''}"
     typer.echo(
-        f"Search with {trials} for settings of {search.learner_key}: {len(jobs)} "
-        f"training jobs, {left} to run."
+        f"Searching for settings of {search.learner_key} in {trials}: {len(jobs)} "
+        f"training jobs, {left} of them left to run."
     )
     return run_unfinished_jobs(
         jobs, folder, engine, f"cirm select {search.learner_key}", budget

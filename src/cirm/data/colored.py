@@ -319,8 +319,8 @@ class Colored(Dataset):
             if not known > set(ones):
                 self._raise_invalid_setting_error(
                     "labels",
-                    f"Name at least one class of {self.source}, but not all of them: "
-                    f"{sorted(known)}",
+                    f"Name some, but not all, of the classes of {self.source}: "
+                    f"{', '.join(map(str, sorted(known)))}",
                 )
         return torch.isin(labels, torch.tensor(ones)).long()
 

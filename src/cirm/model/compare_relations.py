@@ -150,8 +150,8 @@ def _find_reason_not_to_test_meaning(
         is_enough = int(second) >= FEWEST_CASES
     if fewest < FEWEST_OF_PLACE or not is_enough:
         return (
-            "There are too few rows, or too few of one class, to tell whether a column "
-            "means something different."
+            "There are too few rows, or too few of one class, to tell whether a "
+            "column means something different. Compare more rows."
         )
     return ""
 

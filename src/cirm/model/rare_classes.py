@@ -181,7 +181,7 @@ def choose_held_out_threshold(
         assert model.threshold is not None
         note = (
             f"the threshold stays at {model.threshold.value:.4g}: there are too few "
-            f"held-out rows to choose it anew for {old}. Give a number with "
+            f"held-out rows to choose it again for {old}. Give a number with "
             "--threshold to change it."
         )
         return replace(model, held_out_scores=scores), [note]

@@ -143,8 +143,9 @@ def render_causal_graph_figure() -> FigureWithCaption:
     return FigureWithCaption(
         paper_plots.plot_causal_graph(),
         "The digit determines the colour, by way of the noisy label, and both "
-        "determine the image. The environment acts on the colour: how often it "
-        "contradicts the label differs in training, and is reversed in the test.",
+        "determine the image. The environment acts on the colour: how often the "
+        "colour contradicts the label differs between the training environments, and "
+        "is reversed in the test environment.",
     )
 
 

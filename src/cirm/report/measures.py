@@ -33,10 +33,11 @@ FRACTIONS = ("average precision", "Brier score")
 EXPLANATION = (
     "After the last stage. Balanced accuracy, F1, average precision, Brier score and "
     "the accuracy of the worst class are means over the unseen environments, or over "
-    "the training environments if there are none. Backward transfer is the mean change "
-    "of the score in a training environment since the stage in which it arrived, and "
-    "forgetting the mean loss since its best stage. Forward transfer is what earlier "
-    "stages gave in an environment before it arrived, compared with no training."
+    "the training environments if there are none. Backward transfer is the mean "
+    "change of the score in a training environment since the stage in which it "
+    "arrived, and forgetting the mean loss since its best stage. Forward transfer is "
+    "how much the earlier stages improved the score in an environment before it "
+    "arrived, compared with no training."
 )
 
 

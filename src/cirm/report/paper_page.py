@@ -375,7 +375,7 @@ def _describe_origin_of_numbers(summary: Summary) -> str:
     settings = describe_settings_choices((c["learner"], c["selection"]) for c in cells)
     return (
         f"Seeds 0 to N - 1 with N = {seeds}; source code {commits}; "
-        f"{format_seconds(sum(seconds.values()))} s of computing. {settings}"
+        f"{format_seconds(sum(seconds.values()))} s of computing time. {settings}"
     )
 
 
