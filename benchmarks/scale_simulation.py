@@ -94,7 +94,9 @@ class SimulatedWorkers:
             run.end, run.result = min(now, run.end), LOST
             heapq.heappush(self._ends, (run.end, number))
 
-    def wait_for_jobs(self, running: Collection[int], seconds: float) -> Iterable[int]:
+    def wait_for_any_job(
+        self, running: Collection[int], seconds: float
+    ) -> Iterable[int]:
         """Return the attempts that have ended; sleep until one does."""
         begin, now = time.process_time(), time.monotonic()
         if self._ends and self._ends[0][0] > now:

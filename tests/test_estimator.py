@@ -307,7 +307,7 @@ def test_batches_of_tables_and_images_and_environments():
         ),
         (
             iter([(torch.zeros(3, 2), [0, 1, 0]), (torch.zeros(3, 4), [0, 1, 0])]),
-            "the inputs of a batch have",
+            "each row of a batch has the shape",
         ),
     ],
 )

@@ -278,7 +278,7 @@ def test_a_study_in_which_nobody_can_be_used_stops_with_the_reason(tmp_path):
     both = alter_answers(scale(float("inf")))
     grid = start_sites(tmp_path, 2, north=both, south=both)
     with pytest.raises(
-        ValueError, match=r"no answer of any site in 3 attempts .*NaN or infinite"
+        ValueError, match=r"in 3 attempts, no site sent .*NaN or infinite"
     ):
         coordinate(grid, tmp_path, LINEAR).run()
 

@@ -92,7 +92,7 @@ def test_a_line_is_plain_json_with_its_kind():
 def test_a_line_that_is_no_record_is_refused(line):
     with pytest.raises(
         ValueError,
-        match=r"^the line is not a record in JSON of one of the kinds score, ",
+        match=r"^the line is not a JSON record of one of the kinds score, ",
     ) as no:
         records.parse_record(line)
     assert repr(line[:100]) in str(no.value)
@@ -102,7 +102,7 @@ def test_a_line_that_is_no_record_is_refused(line):
 def test_any_text_is_refused_in_one_sentence(line):
     with pytest.raises(
         ValueError,
-        match=r"^the line is not a record in JSON .* score, adapted, curve, run: ",
+        match=r"^the line is not a JSON record .* score, adapted, curve, run: ",
     ):
         records.parse_record(line)
 

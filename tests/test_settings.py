@@ -81,16 +81,16 @@ def test_a_text_is_read_as_its_type(name, text, value):
 @pytest.mark.parametrize(
     ("name", "text", "complaint"),
     [
-        ("rate", "fast", "rate must be a number, not 'fast'."),
-        ("rate", "nan", "rate must be a number, not 'nan'."),
-        ("rate", "", "rate must be a number, not ''."),
-        ("steps", "1.5", "steps must be a whole number, not '1.5'."),
-        ("warm", "maybe", "warm must be true or false, not 'maybe'."),
-        ("scheme", "b12", "scheme must be one of b01, b11, not 'b12'."),
-        ("side", "15", "side must be one of 28, 14, not '15'."),
-        ("hidden", "5,x", "hidden must be a whole number, not 'x'."),
-        ("penalty", "much", "penalty must be a number, not 'much'."),
-        ("examples", "few", "examples must be whole number or all, not 'few'."),
+        ("rate", "fast", "rate is 'fast'. Use a number."),
+        ("rate", "nan", "rate is 'nan'. Use a number."),
+        ("rate", "", "rate is ''. Use a number."),
+        ("steps", "1.5", "steps is '1.5'. Use a whole number."),
+        ("warm", "maybe", "warm is 'maybe'. Use true or false."),
+        ("scheme", "b12", "scheme is 'b12'. Use one of b01, b11."),
+        ("side", "15", "side is '15'. Use one of 28, 14."),
+        ("hidden", "5,x", "hidden is 'x'. Use a whole number."),
+        ("penalty", "much", "penalty is 'much'. Use a number."),
+        ("examples", "few", "examples is 'few'. Use a whole number or all."),
         (
             "table",
             "{}",
@@ -212,5 +212,4 @@ def test_any_text_is_read_or_refused_in_one_sentence(kind, text):
     try:
         settings.parse_setting_value(kind, text, "here")
     except ValueError as refusal:
-        assert str(refusal).startswith("here must be ")
-        assert str(refusal).endswith(f", not {text!r}.")
+        assert str(refusal).startswith(f"here is {text!r}. Use ")

@@ -409,9 +409,9 @@ class Problem:
         names = [environment.name for environment in self.fresh]
         if self.fresh and names != [environment.name for environment in self.train]:
             raise ValueError(
-                "The environments of fresh, new examples of the training "
-                "environments, must have the same names in the same order as those "
-                f"of train, but their names are {names}. Pass one environment of "
+                "The environments in `fresh` (new examples of the training "
+                "environments) must have the same names as those in `train`, in the "
+                f"same order, but their names are {names}. Pass one environment of "
                 "fresh for each one of train, or leave fresh empty."
             )
         for environment, fresh in zip(self.train, self.fresh, strict=False):

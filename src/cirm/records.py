@@ -144,9 +144,8 @@ def parse_record(text: str) -> Record:
         return kind(**row)
     except (ValueError, TypeError, KeyError, AttributeError):
         raise ValueError(
-            "the line is not a record in JSON of one of the kinds "
-            f"{', '.join(KINDS)}: {text[:100]!r}. Remove the line, or restore the "
-            "file from a backup."
+            f"the line is not a JSON record of one of the kinds {', '.join(KINDS)}: "
+            f"{text[:100]!r}. Remove the line, or restore the file from a backup."
         ) from None
 
 

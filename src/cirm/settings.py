@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -53,7 +54,7 @@ def parse_setting_value(kind: Any, text: str, where: str) -> Any:  # noqa: ANN40
         return tuple(parse_setting_value(options[0], part, where) for part in parts)
     if kind is bool:
         if text.lower() not in ("true", "false", "yes", "no", "1", "0"):
-            raise ValueError(f"{where} must be true or false, not {text!r}.")
+            raise ValueError(f"{where} is {text!r}. Use true or false.")
         return text.lower() in ("true", "yes", "1")
     if kind in (int, float):
         return _parse_number_in_text(kind, text, where)
@@ -105,7 +106,7 @@ def _parse_literal_choice(options: tuple[Any, ...], text: str, where: str) -> An
         if text == str(option):
             return option
     listed = ", ".join(map(str, options))
-    raise ValueError(f"{where} must be one of {listed}, not {text!r}.")
+    raise ValueError(f"{where} is {text!r}. Use one of {listed}.")
 
 
 def _parse_number_in_text(
@@ -115,9 +116,9 @@ def _parse_number_in_text(
     try:
         number = kind(text)
     except ValueError:
-        raise ValueError(f"{where} must be {noun}, not {text!r}.") from None
+        raise ValueError(f"{where} is {text!r}. Use {noun}.") from None
     if number != number:  # NaN would pass every check of a range
-        raise ValueError(f"{where} must be {noun}, not {text!r}.")
+        raise ValueError(f"{where} is {text!r}. Use {noun}.")
     return number
 
 
@@ -136,7 +137,8 @@ def _parse_value_of_union_type(options: tuple[Any, ...], text: str, where: str) 
         return parse_setting_value(choices[-1], text, where)
     except ValueError:
         kinds = " or ".join(map(describe_setting_type, choices))
-        raise ValueError(f"{where} must be {kinds}, not {text!r}.") from None
+        kinds = re.sub(r"\b(whole number|number)\b", r"a \1", kinds)
+        raise ValueError(f"{where} is {text!r}. Use {kinds}.") from None
 
 
 def _get_field_default(field: dataclasses.Field[Any]) -> Any:  # noqa: ANN401  any default

@@ -80,7 +80,7 @@ def test_markdown_has_the_oracle_marked_and_what_is_left_out(summary):
     text = render_leaderboard_markdown(summary, "cirm board --quick")
     assert "| learner | beaten by, % mean | beaten by, % 95 % |" in text
     assert "digits oracle* |" in text
-    assert "Nobody knows this score in practice, so it is no fair result." in text
+    assert "Nobody knows this score in practice, so it is not a fair result." in text
     assert "- PACS is left out: the data set is not in the cache." in text
     assert (
         "Settings chosen by the score on the worst inferred group of held-out training "

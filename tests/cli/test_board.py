@@ -15,7 +15,7 @@ import pytest
         ),
         (
             ["--quick", "--table", "here"],
-            "--table: 'here' has not the form FOLDER:COLUMN",
+            "--table: 'here' is not of the form FOLDER:COLUMN",
         ),
         (["--quick", "--learner", "nope"], "There is no learner 'nope'"),
         (["--quick", "--engine", "cloud"], "no engine 'cloud'"),

@@ -47,7 +47,7 @@ def test_a_spent_budget_says_what_is_left_and_how_to_continue():
     queue = JobQueue(JOBS, budget=WallClockBudget(60.0), seconds=cost.seconds_by_job)
     assert queue.take_next_job() is None
     assert describe_jobs_left_by_time_budget(queue, cost, 3) == (
-        "The time budget of 60 s is used up: 3 of 3 jobs have not run, which need "
+        "The time budget of 60 s is used up: 3 of 3 jobs have not run and need "
         "about 6.0 core-minutes. The shortest of them is expected to take 2 min. Run "
         "the same command again to continue with them."
     )

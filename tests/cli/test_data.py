@@ -89,7 +89,9 @@ def test_unknown_names_and_wrong_files_are_one_sentence(tmp_path):
         "pacs, gas-drift, gas-turbine, brain-age, gusto, breast-cancer, covertype."
     )
     wrong = call("import", "mnist", write(tmp_path / "mine")).exception
-    assert isinstance(wrong, ValueError) and "mnist has [60000, 28, 28]" in str(wrong)
+    assert isinstance(wrong, ValueError) and "mnist it has [60000, 28, 28]" in str(
+        wrong
+    )
     assert not (get_data_cache_folder() / "mnist").exists()
 
 
@@ -123,7 +125,7 @@ def test_the_figure_can_be_of_a_folder_and_of_any_setting(tmp_path):
     ("arguments", "reason"),
     [
         (["--out", "figure.doc"], "ends with one of .png, .pdf, .svg"),
-        (["--scheme", "blue"], "must be one of b01, b11, gray"),
+        (["--scheme", "blue"], "is 'blue'. Use one of b01, b11, gray"),
         (
             ["--set", "colour=1"],
             "there is no setting 'colour'. Choose one of source, scheme",

@@ -299,8 +299,8 @@ The same for all commands:
 |--:|---|
 {STATUS}
 
-With `--json`, standard output has an object `{{"error": {{"status": ..., "message": ...}}}}` in place of the result; the message is
-also printed on standard error.
+With `--json`, the command prints an object `{{"error": {{"status": ..., "message": ...}}}}` on standard output instead of the result,
+and the message on standard error as well.
 
 ## Inputs that are rejected
 

@@ -114,7 +114,10 @@ def test_a_model_of_many_is_the_model_that_fit_alone_writes(cirm, clinics, tmp_p
             ["a.csv", "--each-set", "epochs"],
             "cannot be read. Write the name of a setting",
         ),
-        (["--each", ".", "--report", "p.html"], "no page is written. Leave it out"),
+        (
+            ["--each", ".", "--report", "p.html"],
+            "no page can be written together with --each",
+        ),
         ([], "fit: no data are given. Give one or more files"),
     ],
 )

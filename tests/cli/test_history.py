@@ -31,10 +31,12 @@ def inspect(cirm, path, *words):
 
 def test_update_says_how_earlier_places_would_fare_now(updated):
     (line,) = [
-        text for text in updated.splitlines() if text.startswith("Earlier places")
+        text
+        for text in updated.splitlines()
+        if text.startswith("At the earlier places")
     ]
-    assert " % before this update, " in line
-    assert "(estimated from stored moments of 180 rows)." in line
+    assert " % before this update and is " in line
+    assert ", estimated from the statistics that the model keeps of 180 rows." in line
 
 
 def test_update_says_if_that_is_not_known(cirm, files, monkeypatch):
@@ -128,7 +130,7 @@ def test_diff_recognises_an_adapted_model(cirm, updated):
     _, out, _ = cirm("diff", "m.cirm", "c.cirm")
     assert out.startswith("The second model is the first, adapted to clinic-c.")
     _, out, _ = cirm("diff", "c.cirm", "m.cirm")
-    told = "The second model is the first before it was adapted to clinic-c."
+    told = "The second model is the first model as it was before it was adapted to"
     assert out.startswith(told)
 
 

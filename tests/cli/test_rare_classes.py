@@ -70,13 +70,13 @@ def test_evaluate_shows_classes_with_intervals_and_a_confusion_matrix(cirm, fit)
 
 def test_constant_predictions_are_called_constant_by_fit_and_evaluate(cirm, fit):
     _, error = fit()
-    assert "note: the predictions are constant: 'no' for nearly every row" in error
+    assert "note: the predictions are constant: the model predicts 'no' for" in error
     assert "--threshold recall=0.8" in error  # which exists and helps:
     content = read_json(cirm, "inspect", "m.cirm")
     assert content["history"][0]["diagnostics"]["constant"] == 1
     status, printed, _ = cirm("evaluate", "c.csv", "--model", "m.cirm")
     assert status == 0
-    assert "The predictions are constant: 'no' for nearly every row" in printed
+    assert "The predictions are constant: the model predicts 'no'" in printed
     words = ["evaluate", "c.csv", "--model", "m.cirm", "--threshold", "recall=0.8"]
     content = read_json(cirm, *words)
     assert "constant" not in content["verdict"]
@@ -190,7 +190,7 @@ def test_update_keeps_a_threshold_where_too_few_positive_rows_are_held_out(cirm,
         (["--class-weight", "maybe=2"], "there is no class 'maybe'"),
         (
             ["--class-weight", "yes=0"],
-            "the weight of the class 'yes' is not a positive",
+            "the weight of the class 'yes' is 0, which is not a positive number",
         ),
         (["--class-weight", "yes=x"], "'yes=x' cannot be read. Write each class"),
         (["--threshold", "precision=0.99"], "no threshold meets this rule"),

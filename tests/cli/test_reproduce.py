@@ -281,7 +281,7 @@ def test_a_report_is_written_from_records_alone(cirm, tmp_path, recorded):
         (["nowhere"], "nowhere: there is no file records.json in this folder"),
         (
             ["x", "--out", "r.pdf"],
-            "--out: the ending of 'r.pdf' is not that of a known",
+            "--out: 'r.pdf' does not have a known file extension",
         ),
     ],
 )

@@ -43,7 +43,7 @@ def test_a_run_leaves_records_a_summary_and_a_page(cirm, tmp_path):
         (["run", "--dataset", "nope"], "no dataset 'nope'. Choose one of colored, scm"),
         (["run", "--set", "epochs"], "--set: 'epochs' has no value. Write name=value"),
         (["run", "--set", "nope=1"], "learner erm has no setting 'nope'"),
-        (["run", "--set", "epochs=x"], "epochs must be a whole number, not 'x'."),
+        (["run", "--set", "epochs=x"], "epochs is 'x'. Use a whole number."),
         (["run", "--colour", "red"], "data set colored: there is no setting 'colour'"),
         (
             ["run", "stray"],

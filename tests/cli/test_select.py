@@ -18,7 +18,10 @@ def test_a_search_leaves_a_summary_a_page_and_the_command_to_use(cirm, tmp_path)
     assert len(found["trials"]) == 2
     assert not any("revealed" in pick for pick in found["picks"].values())
     assert "oracle (sees the test environment)" in printed.replace("\n", " ")
-    assert "2 trials for settings of irmv1: 6 training jobs, 6 to run." in printed
+    assert (
+        "settings of irmv1 in 2 trials: 6 training jobs, 6 of them left to run."
+        in printed
+    )
     page = (tmp_path / "report.html").read_text()
     assert "oracle (sees the test environment)" in page
     assert "<script" not in page

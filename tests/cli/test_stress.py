@@ -14,7 +14,7 @@ import pytest
         ),
         (
             ["--quick", "--table", "here"],
-            "--table: 'here' has not the form FOLDER:COLUMN",
+            "--table: 'here' is not of the form FOLDER:COLUMN",
         ),
         (["--quick", "--learner", "nope"], "There is no learner 'nope'"),
         (["--source", "nowhere"], "no data set or folder 'nowhere'"),

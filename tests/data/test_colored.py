@@ -395,7 +395,7 @@ def test_wrong_settings_are_refused_where_they_enter(chosen, reason):
 @pytest.mark.parametrize("listed", ["1,77", "0,1,2,3,4,5,6,7,8,9"])
 def test_a_list_of_classes_must_leave_both_labels(listed):
     with pytest.raises(
-        ValueError, match="Name at least one class of digits, but not all"
+        ValueError, match="Name some, but not all, of the classes of digits"
     ):
         Colored(labels=listed).draw_problem((0,))
 

@@ -221,7 +221,7 @@ def test_a_later_value_of_another_kind_is_named(first, later, message):
             "row 2: column 'a' .* ISO 8601 date, unlike most",
         ),
         ([1.0, np.inf], "row 1: column 'a' has the value 'inf', which is not a finite"),
-        ([[1], [2]], "row 0: column 'a' .* which is not a number, text, date"),
+        ([[1], [2]], "row 0: column 'a' .* which is neither a number nor text"),
     ],
 )
 def test_a_value_that_no_column_should_hold_is_named(values, message):

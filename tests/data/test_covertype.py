@@ -69,10 +69,16 @@ def test_unseen_rows_are_thinned_out_evenly(folder):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1,2,3\n", "the table has 3 columns, but that of Covertype has 55"),
+        ("1,2,3\n", "the table has 3 columns, but the table of Covertype has 55"),
         ("a" + ",1" * 54, "this is not a table of numbers"),
-        ("0" + ",0" * 53 + ",1\n", "row 1 must have exactly one wilderness area"),
-        ("0" + ",0" * 9 + ",1,0,0,0" + ",1" + ",0" * 39 + ",9\n", "row 1 must have"),
+        (
+            "0" + ",0" * 53 + ",1\n",
+            "row 1 has 0 wilderness areas, 0 soil types and the class 1",
+        ),
+        (
+            "0" + ",0" * 9 + ",1,0,0,0" + ",1" + ",0" * 39 + ",9\n",
+            "and the class 9, but must",
+        ),
     ],
 )
 def test_other_files_are_refused(tmp_path, text, message):

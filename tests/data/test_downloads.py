@@ -251,7 +251,10 @@ def changed(part: int, content: bytes) -> list[bytes]:
 @pytest.mark.parametrize(
     ("contents", "reason"),
     [
-        (changed(0, FOUR[0][:-1]), "has 315 bytes, but its header says 316"),
+        (
+            changed(0, FOUR[0][:-1]),
+            "has 315 bytes, but according to its header it should have 316",
+        ),
         (changed(0, b"\x00\x00\x0d" + FOUR[0][3:]), "begins with 00 00 08 03"),
         (changed(0, FOUR[1]), "begins with 00 00 08 03"),
         (
@@ -348,7 +351,7 @@ def test_a_folder_is_loaded_as_bytes_and_classes(tmp_path):
     assert [tensor.dtype for tensor in images] == [torch.uint8, torch.int64] * 2
     for tensor, array in zip(images, arrays(), strict=True):
         np.testing.assert_array_equal(tensor.numpy(), array)
-    assert not downloads.has_source_letter_classes(str(tmp_path / "mine"))
+    assert not downloads.are_classes_of_source_letters(str(tmp_path / "mine"))
 
 
 @pytest.mark.parametrize("names", [LETTERS.files, idx.IDX_PARTS])
@@ -360,7 +363,7 @@ def test_letters_are_delivered_upright_and_counted_from_zero(tmp_path, names):
     np.testing.assert_array_equal(images.train_images, raw[0].transpose(0, 2, 1))
     np.testing.assert_array_equal(images.test_images, raw[2].transpose(0, 2, 1))
     np.testing.assert_array_equal(images.train_labels, raw[1].astype(int) - 1)
-    assert images.test_labels.min() >= 0 and downloads.has_source_letter_classes(
+    assert images.test_labels.min() >= 0 and downloads.are_classes_of_source_letters(
         str(path)
     )
 

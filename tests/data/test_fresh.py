@@ -69,9 +69,9 @@ def environment(name, width=2):
     [
         (
             ("b",),
-            "must have the same names in the same order",
+            "must have the same names as those in `train`",
         ),
-        (("a", "b"), "must have the same names in the same order"),
+        (("a", "b"), "must have the same names as those in `train`"),
     ],
 )
 def test_spare_examples_of_other_environments_are_refused(fresh, complaint):

@@ -10,7 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cirm.data.encoded_chunks import encode_rows_of_source, find_missing_numeric_cells
+from cirm.data.encoded_chunks import (
+    find_missing_numeric_cells,
+    iterate_encoded_rows_of_source,
+)
 from cirm.data.open_sources import open_sources_of_user_data
 from cirm.data.rows import read_rows
 from cirm.data.schema_inference import ReadOptions, infer_schema
@@ -45,7 +48,7 @@ def read_all(path, options):
         draft = infer_schema(sources, options)
         rows = read_rows(sources, draft.schema)
         find_leaking_columns(draft)
-        for chunk in encode_rows_of_source(sources[0], draft.schema):
+        for chunk in iterate_encoded_rows_of_source(sources[0], draft.schema):
             assert np.isfinite(chunk.inputs).all()
             many = [0] * 30  # of the same row, enough for warnings
             missing = find_missing_numeric_cells(chunk.frame, draft.schema)

@@ -93,7 +93,7 @@ def test_a_gzip_file_with_a_changed_byte_is_never_read_wrongly(array, data):
 
 @pytest.mark.parametrize("wrap", [bytes, gzip.compress])
 def test_bytes_after_the_end_are_refused(wrap):
-    assert "its header says 11" in refused(
+    assert "according to its header it should have 11" in refused(
         wrap(encoded(np.arange(3, dtype="u1")) + b"x"), 1
     )
 

@@ -150,7 +150,9 @@ def test_a_path_that_is_no_folder_is_refused(tree):
 
 
 def test_a_tree_of_another_shape_is_refused(tree, tmp_path_factory):
-    refused(tmp_path_factory.mktemp("empty"), "the folder has no images. Put each")
+    refused(
+        tmp_path_factory.mktemp("empty"), "the folder has no images. Sort the images"
+    )
     refused(tree / "a", "not sorted by environment and class. Put each image")
     (tree / "a" / "green").mkdir()
     refused(tree, r"green'\: the folder contains no images. Add")
@@ -203,7 +205,7 @@ def test_floating_point_images_are_refused(tree):
     paint(tree / "a" / "red" / "1.tiff", 0.5, mode="F")
     refused(
         tree,
-        r"1\.tiff'\: the image has 4 x 4 pixels in the format F .* 8 or 16 bits",
+        r"1\.tiff'\: the image has 4 x 4 pixels and the Pillow mode F, .* 8 or 16 bits",
     )
 
 

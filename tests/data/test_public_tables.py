@@ -86,7 +86,7 @@ def test_a_line_that_is_no_measurement_is_refused_with_its_place(tmp_path, line)
     file = folder / "batch2.dat"
     file.write_text(file.read_text() + line + "\n")
     with pytest.raises(
-        ValueError, match=r"batch2\.dat, line 13: a line must begin with a class"
+        ValueError, match=r"batch2\.dat, line 13: the line begins with "
     ):
         GasDrift(path=str(folder)).draw_problem((0,))
 
@@ -119,7 +119,7 @@ def test_an_import_that_fails_leaves_no_trace_and_a_second_one_is_refused(tmp_pa
     assert not list(get_data_cache_folder().iterdir())
     write_years(folder)
     import_public_dataset("gas-turbine", folder)
-    with pytest.raises(ValueError, match=r"has been imported before\. To import"):
+    with pytest.raises(ValueError, match=r"has already been imported\. To import"):
         import_public_dataset("gas-turbine", folder)
     assert [path.name for path in get_data_cache_folder().iterdir()] == ["gas-turbine"]
 

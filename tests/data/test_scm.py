@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from cirm.data.scm import SCM, compute_coefficient_errors
+from cirm.data.scm import SCM, compute_squared_errors_of_coefficients
 
 KINDS = ["homoskedastic", "heteroskedastic", "target"]
 
@@ -26,7 +26,9 @@ def least_squares(x, y):
 def errors_of_least_squares(dataset, seeds):
     problem = dataset.draw_problem(tuple(range(seeds)))
     weights = least_squares(*pooled(problem.train))
-    return compute_coefficient_errors(weights.float(), problem.truth).mean(dim=0)
+    return compute_squared_errors_of_coefficients(weights.float(), problem.truth).mean(
+        dim=0
+    )
 
 
 def test_environments_are_replicated_regressions_named_by_their_scale():
@@ -128,12 +130,14 @@ def test_scrambling_is_orthogonal_and_can_be_undone():
 def test_errors_of_the_true_coefficients_are_zero_also_when_scrambled():
     truth = SCM(examples=1, scramble=True, weights="random").draw_problem((0, 1)).truth
     observed = (truth[:, 2:].mT @ truth[:, 0, :, None]).squeeze(-1)
-    assert compute_coefficient_errors(observed, truth).abs().max() < 1e-10
+    assert compute_squared_errors_of_coefficients(observed, truth).abs().max() < 1e-10
 
 
 def test_errors_are_means_of_squares_over_causes_and_over_the_others():
     truth = SCM(dimension=4, examples=1).draw_problem((0,)).truth
-    found = compute_coefficient_errors(torch.tensor([[1.0, 3.0, 0.5, 0.5]]), truth)
+    found = compute_squared_errors_of_coefficients(
+        torch.tensor([[1.0, 3.0, 0.5, 0.5]]), truth
+    )
     assert found.tolist() == [[2.0, 0.25]]
 
 
@@ -182,7 +186,7 @@ def test_along_the_sweep_only_the_true_coefficients_keep_their_risk():
         ({"scales": (1.0, -1.0)}, r"scales is \[1.0, -1.0\]. Use one or more positive"),
         (
             {"unseen": 5.0},
-            "scm: the setting unseen is 5.0. Use a positive scale that is not among",
+            "scm: the setting unseen is 5.0. Use a positive scale that is not in",
         ),
         (
             {"sweep": (math.nan,)},

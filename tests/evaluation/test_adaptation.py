@@ -31,7 +31,7 @@ from cirm.report.run_page import (
 )
 from cirm.report.summary import collect_adapted_sweep_scores, summarise_records
 from cirm.runs.archive import pack_job_records, unpack_job_records
-from cirm.runs.choice import VALIDATION, ChooseSettingValueJob, find_best_setting_value
+from cirm.runs.choice import VALIDATION, ChooseSettingValueJob, pick_best_setting_value
 from cirm.runs.jobs import TrainingJob, run_job_and_return_records
 from cirm.runs.local import run_jobs_locally
 from cirm.runs.plans import create_and_draw_dataset, plan_jobs_of_learner
@@ -213,7 +213,7 @@ def test_a_choice_of_settings_is_the_same_whatever_adapted_scores_say():
         0.1: [score(ScoreRecord, 80.0, 0), score(AdaptedScoreRecord, 1.0, "all")],
         0.2: [score(ScoreRecord, 70.0, 0), score(AdaptedScoreRecord, 99.0, "all")],
     }
-    assert find_best_setting_value(options, 0) == 0.1
+    assert pick_best_setting_value(options, 0) == 0.1
     job = ChooseSettingValueJob(
         dataset="scm",
         learner=f"{__name__}:Centring",

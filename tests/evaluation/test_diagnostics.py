@@ -72,7 +72,7 @@ def test_the_test_environment_is_not_looked_at():
     learner = create("erm", given.train[0], QUICK)
     recorder = DiagnosticsCalculator(learner, given, "joint", SEEDS, "erm")
     state = learner.init(recorder.randomness)
-    assert list(recorder.compute_diagnostics_after_stage(0, state))
+    assert list(recorder.iterate_diagnostics_after_stage(0, state))
     with pytest.raises(AssertionError, match="looked at"):
         given.test[0].take_all(2)
 
@@ -140,11 +140,11 @@ def test_a_model_that_goes_by_the_shortcut_agrees_with_the_reference():
     recorder = DiagnosticsCalculator(learner, given, "joint", SEEDS, "erm")
     state = learner.init(recorder.randomness)
     early = {
-        r.metric: r.value for r in recorder.compute_diagnostics_after_stage(0, state)
+        r.metric: r.value for r in recorder.iterate_diagnostics_after_stage(0, state)
     }
     state = learner.observe(state, given.train, recorder.randomness)
     late = {
-        r.metric: r.value for r in recorder.compute_diagnostics_after_stage(0, state)
+        r.metric: r.value for r in recorder.iterate_diagnostics_after_stage(0, state)
     }
     assert late["agreement"] > max(85.0, early["agreement"])
     assert late["worst group"] < 25.0
@@ -168,7 +168,7 @@ def test_spare_examples_and_not_those_trained_on_are_scored():
     given = problem(fresh=True)
     learner = create("erm", given.train[0], QUICK)
     recorder = DiagnosticsCalculator(learner, given, "joint", SEEDS, "erm")
-    list(recorder.compute_diagnostics_after_stage(0, learner.init(recorder.randomness)))
+    list(recorder.iterate_diagnostics_after_stage(0, learner.init(recorder.randomness)))
     for spare in given.fresh:
         held_out, groups = recorder.seen[spare.name]
         assert torch.equal(held_out.take_all(2).x, spare.take_all(2).x)

@@ -110,7 +110,7 @@ def test_the_time_recorded_is_without_the_diagnostics(monkeypatch):
         return iter(())
 
     monkeypatch.setattr(
-        DiagnosticsCalculator, "compute_diagnostics_after_stage", take_an_hour
+        DiagnosticsCalculator, "iterate_diagnostics_after_stage", take_an_hour
     )
     given = problem()
     learner = create("erm", given.train[0], LINEAR)

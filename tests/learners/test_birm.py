@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from cirm.data.scm import SCM, compute_coefficient_errors
+from cirm.data.scm import SCM, compute_squared_errors_of_coefficients
 from cirm.environments import Environment, Examples, Stream, Task
 from cirm.learners import create
 from cirm.learners.birm import BIRM
@@ -190,7 +190,9 @@ def test_in_table_5_birm_beats_irmv1_and_irmv1_beats_erm():
         state = learner.init(Randomness(seeds))
         for stage in Stream.create_joint(problem.train):
             state = learner.observe(state, stage, Randomness(seeds))
-        found = compute_coefficient_errors(state.params[:, :-1], problem.truth)
+        found = compute_squared_errors_of_coefficients(
+            state.params[:, :-1], problem.truth
+        )
         errors[key] = found.mean().item()
     assert errors["birm"] < 0.25 < errors["irmv1"] < 0.42 < errors["erm"]
 

@@ -261,7 +261,7 @@ def test_columns_of_ids_are_kept_and_not_used(clinic, quick):
     frame["ward"] = np.arange(200) % 7
     model = fit(frame, "outcome", ids=["ward"], settings=quick)
     told = {c["name"]: c["treatment"] for c in describe_model(model)["columns"]}
-    assert told["ward"] == "identifier: no input, but copied to the predictions"
+    assert told["ward"] == "identifier: not an input, but copied to the predictions"
     for name in ("case_id", "number"):
         assert told[name] == (
             f"ignored: looks like an identifier (`cirm fit --category {name}` keeps it)"

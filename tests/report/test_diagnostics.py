@@ -9,7 +9,7 @@ from cirm.report.diagnostics import (
     build_learner_diagnostics_section,
     collect_diagnostics_by_learner,
     describe_examples_of_diagnostics,
-    describe_runs_that_failed,
+    describe_failed_diagnostics,
     summarise_diagnostics_by_learner,
 )
 
@@ -67,10 +67,10 @@ def test_failures_are_named_with_whom_they_befell():
     found = collect_diagnostics_by_learner(
         rows("a", (1, 1)) + rows("b", (0, 1)) + rows("c")
     )
-    (constant,) = describe_runs_that_failed(found)
+    (constant,) = describe_failed_diagnostics(found)
     expected = "Collapse to a constant (a in 2 of 2 seeds, b in 1 of 2 seeds): "
     assert constant.startswith(expected)
-    assert describe_runs_that_failed(collect_diagnostics_by_learner(rows("c"))) == []
+    assert describe_failed_diagnostics(collect_diagnostics_by_learner(rows("c"))) == []
 
 
 def test_it_is_said_where_training_examples_had_to_serve():

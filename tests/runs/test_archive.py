@@ -195,7 +195,7 @@ def test_a_folder_takes_over_the_jobs_it_wants_from_others(tmp_path):
 @pytest.mark.parametrize("text", ["{}", "[]", "nonsense", '{"jobs": [1]}'])
 def test_another_file_is_refused_by_its_name(tmp_path, text):
     (tmp_path / "records.json").write_text(text)
-    with pytest.raises(ValueError, match=r"records\.json is not a file of records"):
+    with pytest.raises(ValueError, match=r"records\.json was not written by cirm"):
         load_job_archive(tmp_path)
 
 

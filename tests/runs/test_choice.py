@@ -9,8 +9,8 @@ from cirm.records import RunRecord, ScoreRecord
 from cirm.runs.archive import pack_job_records
 from cirm.runs.choice import (
     ChooseSettingValueJob,
-    find_best_setting_value,
     hold_out_last_training_environments,
+    pick_best_setting_value,
 )
 from cirm.runs.jobs import TrainingJob, run_job_and_return_records
 from cirm.runs.local import read_records_of_finished_jobs, run_jobs_locally
@@ -97,11 +97,11 @@ def test_the_best_is_the_least_error_or_the_highest_accuracy_after_the_last_stag
         ]
 
     errors = {1.0: rows("error", 0.1, 3.0), 2.0: rows("error", 9.0, 2.0)}
-    assert find_best_setting_value(errors, 0) == 2.0
+    assert pick_best_setting_value(errors, 0) == 2.0
     accuracies = {1.0: rows("accuracy", 50.0), 2.0: rows("accuracy", 40.0)}
-    assert find_best_setting_value(accuracies, 0) == 1.0
+    assert pick_best_setting_value(accuracies, 0) == 1.0
     assert (
-        find_best_setting_value({5.0: rows("error", 1.0), 6.0: rows("error", 1.0)}, 0)
+        pick_best_setting_value({5.0: rows("error", 1.0), 6.0: rows("error", 1.0)}, 0)
         == 5.0
     )
 

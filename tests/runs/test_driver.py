@@ -20,7 +20,7 @@ class PretendedWorkers:
         self.submitted.append(job)
         return len(self.submitted)
 
-    def wait_for_jobs(self, running, seconds):
+    def wait_for_any_job(self, running, seconds):
         self.most = max(self.most, len(running))
         return [min(running)] if running else []
 

@@ -111,8 +111,8 @@ def test_every_learner_has_a_space_and_can_be_made_with_what_is_drawn(key):
             "rate=0..1:log",
             "range '0..1:log', which must be positive on a logarithmic scale",
         ),
-        ("rate=a..b", "rate must be a number, not 'a'."),
-        ("rate=1e-3|x", "rate must be a number, not 'x'."),
+        ("rate=a..b", "rate is 'a'. Use a number."),
+        ("rate=1e-3|x", "rate is 'x'. Use a number."),
         ("optimiser=a..b", "optimiser is not a number, .* List the values"),
     ],
 )

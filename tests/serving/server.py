@@ -11,7 +11,7 @@ import pandas as pd
 
 from cirm.cli.serve import LOCAL_NAMES, create_uvicorn_server, open_listening_socket
 from cirm.serving.app import RequestSizeLimits, create_prediction_server_app
-from cirm.serving.served_model import PredictionOptions, ReloadableModel
+from cirm.serving.served_model import PredictionOptions, ServedModelFile
 
 
 def make_table(rows, seed=0):
@@ -76,7 +76,7 @@ class Client:
 @contextlib.contextmanager
 def serve(path, token="", limits=RequestSizeLimits(), hosts=LOCAL_NAMES, **options):  # noqa: B008
     """Serve a model from a thread of this process."""
-    served = ReloadableModel(path, {}, PredictionOptions(**options))
+    served = ServedModelFile(path, {}, PredictionOptions(**options))
     app = create_prediction_server_app(served, token, limits, hosts)
     listener = open_listening_socket("127.0.0.1", 0)
     server = create_uvicorn_server(app)

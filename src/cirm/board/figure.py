@@ -58,7 +58,7 @@ def plot_unseen_over_seen_scores(
     for point in choose_plot_points_to_label(points, xlim, ylim):
         add_text_label_near_point(ax, point.name, (point.seen, point.unseen), (8, -4))
     names = ", ".join(point.name for point in points)
-    return ax, f"Score at unseen places against that at seen places, for {names}"
+    return ax, f"Score at unseen places against score at seen places, for {names}"
 
 
 def choose_plot_points_to_label(

@@ -173,7 +173,7 @@ def build_leaderboard_table(summary: Summary) -> ReportTable:
         "by: the share of the other learners with a higher score, averaged over the "
         "data sets, with a bootstrap interval over data sets and seeds. * Oracle: "
         "settings chosen by their score at the unseen place. Nobody knows this score "
-        "in practice, so it is no fair result. It can be below the fair choice, "
+        "in practice, so it is not a fair result. It can be below the fair choice, "
         "because trials have fewer seeds and less data than the final runs.",
     ]
     return ReportTable("Board", columns, rows, notes)
@@ -183,7 +183,7 @@ def describe_leaderboard_settings(summary: Summary) -> list[str]:
     """Say how settings were chosen, and which columns are left out and why."""
     notes = [
         f"On each data set, {summary['trials']} settings of every learner are tried, "
-        "first its defaults. The chosen settings are then run with "
+        "starting with its defaults. The chosen settings are then run with "
         f"{len(summary['seeds'])} seeds. The unseen place is never used to choose "
         "them."
     ]
@@ -222,8 +222,8 @@ def _build_tables_of_scores_after_adapting(summary: Summary) -> list[ReportTable
         *(ReportColumn(c["title"], "right") for c in columns),
     ]
     note = (
-        "The same score after adapting to all rows of the unseen place without their "
-        "labels. No setting was chosen by it."
+        "The same score, after the learner was adapted to all rows of the unseen "
+        "place without their labels. It was not used to choose settings."
     )
     return [ReportTable("Adapted", headings, rows, [note])]
 
@@ -242,9 +242,10 @@ def _render_plot_of_seen_and_unseen_scores(summary: Summary) -> EscapedHtml:
     if not points:
         return EscapedHtml()
     caption = (
-        "Score at the unseen place against that at the places seen, as means over the "
-        "classifications. On the line nothing is lost. Rows that did not run on all "
-        f"of them are left out. Orange: {OURS}."
+        "Mean score over the classification data sets, at the unseen place "
+        "(vertical) and at the places seen (horizontal). On the line, both are "
+        "equal. Learners without a score on all of these data sets are left out. "
+        f"Orange: {OURS}."
     )
     wide, narrow = (
         plot_unseen_over_seen_scores(points),

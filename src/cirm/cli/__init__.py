@@ -61,7 +61,7 @@ COMMANDS = {
     "adapt": CommandHelpEntry(
         "adapt_model_command",
         MODELS,
-        "Adapt a model to a new place, from rows whose targets are not known.",
+        "Adapt a model to a new place, using rows whose targets are unknown.",
     ),
     "predict": CommandHelpEntry(
         "predict_target_of_file_rows",
@@ -82,7 +82,7 @@ COMMANDS = {
         "Show a model's places, scores, stored data and important columns.",
     ),
     "diff": CommandHelpEntry(
-        "print_difference_of_models",
+        "diff_models_command",
         MODELS,
         "Show what differs between two models, with a summary first.",
     ),
@@ -259,12 +259,15 @@ def format_error_as_one_line(error: BaseException) -> str:
     if isinstance(error, click.ClickException):
         return error.format_message()
     if isinstance(error, MemoryError):
-        return "The command ran out of memory. Use fewer rows, columns or samples."
+        return (
+            "The command ran out of memory. Run it again with fewer rows, columns "
+            "or samples."
+        )
     if isinstance(error, OSError) and error.errno in DISK_ERRORS and not error.filename:
         return (
             f"The standard output cannot be written: {str(error.strerror).lower()}. "
-            "Free some space, or send the output elsewhere. Files that the command "
-            "writes besides may have been written."
+            "Free some space, or send the output elsewhere. Other files of this "
+            "command may already have been written."
         )
     return str(error)
 

@@ -92,5 +92,6 @@ def adapt_model_command(
     print_result_json_and_page_path(content, as_json, report)
     print_lines_to_stderr(
         f"Wrote the adapted model to {out}",
-        f"Next: `cirm predict {data} --model {out}` predicts rows of this place.",
+        f"Next: `cirm predict {data} --model {out}` predicts the target of rows from "
+        "this place.",
     )

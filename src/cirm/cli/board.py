@@ -29,8 +29,10 @@ def run_leaderboard_command(
         bool,
         typer.Option(
             "--quick",
-            help="Use embedded data in small numbers, small networks and few trials; "
-            "takes minutes instead of days.",
+            help=(
+                "Use small built-in data sets, small networks and few trials; takes "
+                "minutes instead of days."
+            ),
         ),
     ] = False,
     learner: Annotated[
@@ -140,16 +142,16 @@ def run_leaderboard_plan(
     )
     from cirm.cli.output import print_lines_to_stderr, print_table
     from cirm.cli.run import exit_if_jobs_failed
-    from cirm.cli.select import run_jobs_without_records
+    from cirm.cli.select import run_unfinished_jobs
     from cirm.runs.provenance import find_source_commit
 
     for title, reason in plan.absent.items():
         print_lines_to_stderr(f"{title} is left out: {reason}")
     if not plan.tasks:
         raise ValueError(
-            "There is nothing to run: none of the chosen learners works on a data set "
-            "that is installed. Choose other data sets with --column, or download them "
-            "with `cirm data fetch`."
+            "There is nothing to run: none of the chosen learners works on any of "
+            "the chosen data sets that are installed. Choose other data sets with "
+            "--column, or download them with `cirm data fetch`."
         )
     options.create_result_folder(folder)
     restore_records_of_archived_jobs(folder)
@@ -165,7 +167,7 @@ def run_leaderboard_plan(
     for block in plan.split_plan_by_learner_blocks():
         for kind in ("trials", "chosen settings"):
             own = block.list_trials() if kind == "trials" else block.list_runs(folder)
-            failures |= run_jobs_without_records(
+            failures |= run_unfinished_jobs(
                 own, folder, engine, f"cirm board, {kind}", limit, jobs
             )
             jobs += own

@@ -80,8 +80,10 @@ def import_data_set_folder(
     folder: Annotated[
         Path,
         typer.Argument(
-            help="Folder with the original files of the data set: for mnist and the "
-            "like four IDX files, plain or compressed (.gz).",
+            help=(
+                "Folder with the original files of the data set: for mnist and "
+                "similar data sets, four IDX files, plain or compressed (.gz)."
+            ),
             show_default=False,
         ),
     ],

@@ -15,7 +15,7 @@ EXAMPLES = options.format_examples_for_command_help(
 )
 
 
-def print_difference_of_models(
+def diff_models_command(
     first: options.ModelArgument,
     second: options.ModelArgument,
     learner: ModelLearner = None,
@@ -75,13 +75,13 @@ def list_table_rows_of_differences(content: Mapping[str, Any]) -> list[list[str]
     for word in ("settings", "columns"):
         for name, pair in content[word].items():
             kind = word.removesuffix("s")
-            rows.append([f"{kind} {name}", *map(format_difference_value, pair)])
+            rows.append([f"{kind} {name}", *map(format_model_setting_value, pair)])
     if content["adaptation"][0] != content["adaptation"][1]:
         rows.append(["adapted to", *(name or "" for name in content["adaptation"])])
     return rows
 
 
-def format_difference_value(value: object) -> str:
+def format_model_setting_value(value: object) -> str:
     """Return a value of a setting as text; empty if the model has none."""
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))

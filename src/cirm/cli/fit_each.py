@@ -55,8 +55,9 @@ class FitManyOptions:
             )
         if report is not None:
             raise ValueError(
-                "--report: with --each or --each-set no page is written. Leave it out, "
-                "and use `cirm inspect MODEL --report PAGE.html` for a page of a model."
+                "--report: no page can be written together with --each or "
+                "--each-set. Leave out --report, and use `cirm inspect MODEL "
+                "--report PAGE.html` for a page of a model."
             )
         if self.folder.exists() and not self.folder.is_dir():
             raise ValueError(

@@ -120,8 +120,8 @@ def describe_jobs_left_by_time_budget(
     seconds = [cost.estimates.seconds.get(job.key, 0.0) for job in left]
     budget = format_duration(queue.budget.seconds if queue.budget else 0.0)
     text = (
-        f"The time budget of {budget} is used up: {len(left)} of {total} jobs have not "
-        f"run, which need about {format_core_minutes(sum(seconds))}."
+        f"The time budget of {budget} is used up: {len(left)} of {total} jobs have "
+        f"not run and need about {format_core_minutes(sum(seconds))}."
     )
     if len(left) == total:
         shortest = format_duration(min(cost.seconds_by_job.values(), default=0.0))

@@ -129,7 +129,8 @@ def print_class_weights_and_threshold(content: Content) -> None:
         weights = (f"{n} {value:.4g}" for n, value in content["class_weight"].items())
         typer.echo(
             f"Weights of the classes in training: {', '.join(weights)}. The predicted "
-            "probabilities are those for data with these class weights."
+            "probabilities hold for data in which the classes are weighted in this "
+            "way."
         )
     if content["threshold"]:
         typer.echo(content["threshold"]["sentence"])

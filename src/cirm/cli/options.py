@@ -57,8 +57,10 @@ TimeColumn = Annotated[
     typer.Option(
         "--time",
         metavar="COLUMN",
-        help="Column of dates, instead of --environment: each period counts as a "
-        "place, in order of time.",
+        help=(
+            "Column of dates, to use instead of --environment: each period counts "
+            "as a place, and periods are learned in order of time."
+        ),
         show_default="no periods; after `cirm fit --time`, the same column",
     ),
 ]
@@ -212,10 +214,12 @@ ThresholdRuleText = Annotated[
     typer.Option(
         "--threshold",
         metavar="RULE",
-        help="Of two classes, predict the positive one from this probability on: a "
-        "number, or a rule that chooses it on held-out rows (recall=0.9, "
-        "precision=0.5, rate=0.05, or cost=5:1 for a missed positive row and a false "
-        "alarm).",
+        help=(
+            "With two classes, predict the positive one if its probability is at "
+            "least this: a number, or a rule that chooses it on held-out rows "
+            "(recall=0.9, precision=0.5, rate=0.05, or cost=5:1 for a missed "
+            "positive row and a false alarm)."
+        ),
         show_default=(
             "the more likely class is predicted; after `cirm fit --threshold`, the "
             "same threshold"
@@ -277,8 +281,10 @@ BudgetText = Annotated[
     typer.Option(
         "--budget",
         metavar="TIME",
-        help="Stop after this time, for example 30m, 2h or 90s. The most informative "
-        "jobs run first, and the same command continues with the others.",
+        help=(
+            "Stop after this time, for example 30m, 2h or 90s. The most informative "
+            "jobs run first; run the same command again to do the rest."
+        ),
         show_default="no limit",
     ),
 ]

@@ -96,7 +96,7 @@ def check_signed_model_has_key(path: Path, key: bytes) -> None:
     if is_model_file_signed(path) and not key:
         raise ValueError(
             f"model file {str(path)!r} is signed, but the file that replaces it would "
-            "not be. Give the key that it was signed with by --key."
+            "not be. Give the key that it was signed with, with --key."
         )
 
 

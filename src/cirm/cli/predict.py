@@ -277,8 +277,8 @@ def check_prediction_file_format(path: Path | None) -> None:
     endings = [*SEPARATORS, ".parquet"]
     if path is not None and path.suffix.lower() not in endings:
         raise ValueError(
-            f"--out: the ending of {str(path)!r} is not that of a known format. Use a "
-            f"name that ends in one of {', '.join(endings)}."
+            f"--out: {str(path)!r} does not have a known file extension. Use a name "
+            f"that ends in one of {', '.join(endings)}."
         )
 
 

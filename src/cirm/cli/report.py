@@ -44,8 +44,8 @@ def write_paper_report(
 
     if out.suffix not in KINDS:
         raise ValueError(
-            f"--out: the ending of {str(out)!r} is not that of a known format. Use a "
-            f"name that ends in one of {', '.join(KINDS)}."
+            f"--out: {str(out)!r} does not have a known file extension. Use a name "
+            f"that ends in one of {', '.join(KINDS)}."
         )
     check_output_paths_before_work({"--out": out}, overwrite=overwrite)
     with show_progress_of_single_step("writing the report"):

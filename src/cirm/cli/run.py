@@ -77,9 +77,11 @@ def run_learners(
         list[str] | None,
         typer.Option(
             metavar="N",
-            help="Also adapt learners that can adapt to this number of unlabelled "
-            "rows of each unseen environment, or to all rows (all); can be "
-            "given several times.",
+            help=(
+                "Also score the learners that can adapt after adapting them to this "
+                "number of unlabelled rows of each unseen environment, or to all "
+                "rows (all); can be given several times."
+            ),
             show_default="no adaptation",
         ),
     ] = None,
@@ -333,7 +335,7 @@ def print_learner_diagnostics(records: Sequence[Record], metric: str) -> None:
         build_learner_diagnostics_table,
         collect_diagnostics_by_learner,
         describe_examples_of_diagnostics,
-        describe_runs_that_failed,
+        describe_failed_diagnostics,
     )
 
     diagnoses = collect_diagnostics_by_learner(records)
@@ -341,7 +343,7 @@ def print_learner_diagnostics(records: Sequence[Record], metric: str) -> None:
         return
     print_table(build_learner_diagnostics_table(diagnoses, metric))
     for sentence in (
-        *describe_runs_that_failed(diagnoses),
+        *describe_failed_diagnostics(diagnoses),
         describe_examples_of_diagnostics(diagnoses),
     ):
         typer.echo(sentence)

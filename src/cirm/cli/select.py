@@ -151,7 +151,7 @@ def select_learner_settings_command(
     name = options.make_file_name_from_key(learner)
     folder = out or Path("runs") / f"select-{name}-{search.key}"
     jobs: list[TrainingJob] = [*search.plan_jobs()]
-    failures = run_search_trials(search, jobs, folder, chosen, limit)
+    failures = run_missing_search_trials(search, jobs, folder, chosen, limit)
     summary = summarise_random_search(search, folder, failures)
     if reveal:
         reveal_range = tuple(range(reveal_seeds or seeds))
@@ -191,7 +191,7 @@ def parse_learner_and_dataset(
     return names[0], names[1] if len(names) > 1 else "colored", texts
 
 
-def run_search_trials(
+def run_missing_search_trials(
     search: SettingsRandomSearch,
     jobs: Sequence[TrainingJob],
     folder: Path,
@@ -205,10 +205,10 @@ def run_search_trials(
     left = len(list_unfinished_jobs(jobs, folder))
     trials = f"{search.trials} trial{'s' if search.trials > 1 else ''}"
     typer.echo(
-        f"Search with {trials} for settings of {search.learner_key}: {len(jobs)} "
-        f"training jobs, {left} to run."
+        f"Searching for settings of {search.learner_key} in {trials}: {len(jobs)} "
+        f"training jobs, {left} of them left to run."
     )
-    return run_jobs_without_records(
+    return run_unfinished_jobs(
         jobs, folder, engine, f"cirm select {search.learner_key}", budget
     )
 
@@ -232,7 +232,7 @@ def add_test_scores_of_selected_settings(
         f"{len(jobs)} jobs."
     )
     every = [job for some in jobs.values() for job in some]
-    failures = run_jobs_without_records(
+    failures = run_unfinished_jobs(
         every, folder, engine, "scoring the selected settings", budget
     )
     for pick in summary["picks"].values():
@@ -243,7 +243,7 @@ def add_test_scores_of_selected_settings(
     return failures
 
 
-def run_jobs_without_records(
+def run_unfinished_jobs(
     jobs: Sequence[TrainingJob],
     folder: Path,
     engine: JobEngine,

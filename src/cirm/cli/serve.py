@@ -104,11 +104,11 @@ def serve_model(
         )
     with show_progress_of_single_step("loading the model"):
         from cirm.serving.app import RequestSizeLimits, create_prediction_server_app
-        from cirm.serving.served_model import PredictionOptions, ReloadableModel
+        from cirm.serving.served_model import PredictionOptions, ServedModelFile
 
         options.limit_torch_to_one_thread()
         how = PredictionOptions(fill_missing, sets, level, abstain)
-        served = ReloadableModel(model, {"learner": learner, "key": secret}, how)
+        served = ServedModelFile(model, {"learner": learner, "key": secret}, how)
         hosts = (*LOCAL_NAMES, host) if is_loopback_address(host) else ()
         app = create_prediction_server_app(
             served, token, RequestSizeLimits(max_rows, max_bytes), hosts

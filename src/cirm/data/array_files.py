@@ -110,7 +110,7 @@ def _read_array_from_npz(
             points = np.ascontiguousarray(array).view(f"{dtype.byteorder}u4")
             if points.max() > sys.maxunicode:  # numpy itself does not check
                 raise ValueError(
-                    f"its text contains the code point {points.max()}, which is no "
+                    f"its text contains the code point {points.max()}, which is not a "
                     "Unicode character"
                 )
     except CORRUPT as error:

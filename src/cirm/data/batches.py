@@ -78,16 +78,16 @@ class BatchIteratorSource(DataSource):
             if isinstance(inputs, pd.DataFrame):
                 raise ValueError(
                     f"{self.where}: the tables come from a generator, which can be "
-                    "read only once, but they are read several times. Pass the "
-                    "tables as a list."
+                    "read only once, but cirm has to read them several times. Pass "
+                    "the tables as a list."
                 )
             store = store or InputRowStore(inputs.shape[1:])
             if inputs.shape[1:] != store.shape:
                 raise ValueError(
-                    f"{self.where}: the inputs of a batch have the shape "
-                    f"{list(inputs.shape)}, but after the number of rows it must be "
-                    f"{list(store.shape)}, as in the first batch. Pass inputs of the "
-                    "same shape in all batches."
+                    f"{self.where}: each row of a batch has the shape "
+                    f"{list(inputs.shape[1:])}, but in the first batch each row has "
+                    f"the shape {list(store.shape)}. Pass inputs of the same shape in "
+                    "all batches."
                 )
             store.add_inputs(np.asarray(inputs, np.float32))
             columns.append(frame)

@@ -46,7 +46,7 @@ class BrainAge(PublicTable):
             "PaloAlto": 17, "Pittsburgh": 3, "Queensland": 19, "SaintLouis": 31,
         },
         advice=(
-            "Download data/fcon1000.csv of the repository "
+            "Download data/fcon1000.csv from the GitHub repository "
             "predictive-clinical-neuroscience/PCNtoolkit-demo into a folder."
         ),
         address=(

@@ -43,7 +43,7 @@ from cirm.data.coloring import (
 )
 from cirm.data.downloads import (
     GreyImagesWithClasses,
-    has_source_letter_classes,
+    are_classes_of_source_letters,
     list_source_files,
     load_images_of_source,
 )
@@ -308,7 +308,7 @@ class Colored(Dataset):
         """Return the label 0 or 1 that the rule gives each class, [n]."""
         if self.labels == "below-five":
             return (labels < 5).long()
-        letters = self.labels == "paper" and has_source_letter_classes(self.source)
+        letters = self.labels == "paper" and are_classes_of_source_letters(self.source)
         if self.labels in LABEL_RULES and not letters:
             return labels % 2
         if letters:
@@ -319,8 +319,8 @@ class Colored(Dataset):
             if not known > set(ones):
                 self._raise_invalid_setting_error(
                     "labels",
-                    f"Name at least one class of {self.source}, but not all of them: "
-                    f"{sorted(known)}",
+                    f"Name some, but not all, of the classes of {self.source}: "
+                    f"{', '.join(map(str, sorted(known)))}",
                 )
         return torch.isin(labels, torch.tensor(ones)).long()
 

@@ -316,10 +316,10 @@ class TableEncoding:
                 encoded[:, start:end] = column.encode(frame[column.name])
             start = end
         if plain:  # all at once, since thousands of columns would take long one by one
-            self._encode_float_columns(frame, plain, encoded)
+            self._encode_float_columns_as_features(frame, plain, encoded)
         return encoded
 
-    def _encode_float_columns(
+    def _encode_float_columns_as_features(
         self,
         frame: pd.DataFrame,
         plain: dict[int, ColumnEncoding],

@@ -136,9 +136,11 @@ def split_rows_by_wilderness_area(
     is_valid = (area.sum(1) == 1) & (soil.sum(1) == 1)
     is_valid &= np.isin(classes[:, 0], range(len(COVERS)))
     if not is_valid.all():
+        bad = int(np.argmin(is_valid))
         raise ValueError(
-            f"{where}: row {int(np.argmin(is_valid)) + 1} must have exactly one "
-            "wilderness area, one soil type and a class from 1 to 7, but has not. "
+            f"{where}: row {bad + 1} has {area[bad].sum():g} wilderness areas, "
+            f"{soil[bad].sum():g} soil types and the class {rows[bad, -1]:g}, but "
+            f"must have one area, one soil type and a class from 1 to {len(COVERS)}. "
             "Use the original file of Covertype."
         )
     whole = np.concatenate([rows[:, :NUMBERS], soil, classes], 1).astype(np.float32)
@@ -156,7 +158,7 @@ def read_covertype_rows(folder: Path) -> NDArray[np.float32]:
     file = next((folder / name for name in names if (folder / name).is_file()), None)
     if file is None:
         raise FileNotFoundError(
-            f"{folder}: there is neither {' nor '.join(names)}. "
+            f"{folder}: the folder contains neither {' nor '.join(names)}. "
             f"{Covertype.origin.advice}"
         )
     import pandas as pd
@@ -170,8 +172,8 @@ def read_covertype_rows(folder: Path) -> NDArray[np.float32]:
         ) from None
     if rows.shape[1] != COLUMNS:
         raise ValueError(
-            f"{file}: the table has {rows.shape[1]} columns, but that of Covertype "
-            f"has {COLUMNS}. Use the original file of Covertype."
+            f"{file}: the table has {rows.shape[1]} columns, but the table of "
+            f"Covertype has {COLUMNS}. Use the original file of Covertype."
         )
     return rows
 

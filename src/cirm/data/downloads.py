@@ -113,7 +113,7 @@ def load_images_and_count_classes(source: str) -> tuple[GreyImagesWithClasses, i
     return images._replace(train_labels=train, test_labels=test), len(known)
 
 
-def has_source_letter_classes(source: str) -> bool:
+def are_classes_of_source_letters(source: str) -> bool:
     """Whether the classes of an image source are EMNIST's letters."""
     if source == "digits" or source in IMAGE_SETS:
         return source != "digits" and IMAGE_SETS[source].prefix == idx.LETTERS

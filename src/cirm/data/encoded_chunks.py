@@ -61,7 +61,7 @@ class EncodedRowChunk(NamedTuple):
         return kept, weights[keep]
 
 
-def encode_rows_of_source(
+def iterate_encoded_rows_of_source(
     source: DataSource,
     schema: Schema,
     fill: bool = False,

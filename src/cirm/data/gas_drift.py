@@ -73,8 +73,8 @@ class GasDrift(PublicTable):
         table = table.assign(gas=table["gas"].replace(names))
         if wrong := sorted(set(table["gas"]) - set(GASES)):
             raise ValueError(
-                f"{where}: {wrong[0]!r} is none of the gases {', '.join(GASES)}. Use "
-                "the original file of the data set."
+                f"{where}: {wrong[0]!r} is not one of the gases {', '.join(GASES)}. "
+                "Use the original file of the data set."
             )
         return table
 
@@ -95,9 +95,10 @@ def read_gas_sensor_file(path: Path) -> pd.DataFrame:
             rows.append([])
         if len(rows[-1]) != len(SENSORS):
             raise ValueError(
-                f"{path}, line {number}: a line must begin with a class from 1 to "
-                f"{len(GASES)}, followed by {len(SENSORS)} features. Use the original "
-                "file of the data set."
+                f"{path}, line {number}: the line begins with {first!r} and has "
+                f"{len(cells)} features, but a line must have a class from 1 to "
+                f"{len(GASES)}, followed by {len(SENSORS)} numbered features. Use the "
+                "original file of the data set."
             )
     table = pd.DataFrame(np.array(rows), columns=list(SENSORS))
     table.insert(0, "gas", gases)

@@ -39,8 +39,8 @@ def decompress_and_check_idx(data: bytes, axes: int, where: str) -> bytearray:
     expected = _compute_idx_file_length(data[:16], axes, where)
     if len(data) != expected:
         raise ValueError(
-            f"{where}: the file has {len(data):,} bytes, but its header says "
-            f"{expected:,}. Download the file again."
+            f"{where}: the file has {len(data):,} bytes, but according to its header "
+            f"it should have {expected:,}. Download the file again."
         )
     return bytearray(data)
 
@@ -212,7 +212,7 @@ def _decompress_gzip_idx(data: bytes, axes: int, where: str) -> bytearray:
     if len(content) != expected:
         length = "more" if len(content) > expected else f"only {len(content):,}"
         raise ValueError(
-            f"{where}: the unpacked file has {length} bytes, but its header says "
-            f"{expected:,}. Download the file again."
+            f"{where}: the unpacked file has {length} bytes, but according to its "
+            f"header it should have {expected:,}. Download the file again."
         )
     return content

@@ -58,8 +58,9 @@ def read_image_as_pixels(path: Path, side: int, channels: int) -> NDArray[np.uin
             "Replace or remove the file."
         ) from None
     raise ValueError(
-        f"{where}: the image has {size[0]} x {size[1]} pixels in the format {mode} of "
-        f"Pillow. Use images of at most {MOST_PIXELS:,} pixels with 8 or 16 bits each."
+        f"{where}: the image has {size[0]} x {size[1]} pixels and the Pillow mode "
+        f"{mode}, which cannot be used. Use images of at most {MOST_PIXELS:,} pixels "
+        "with 8 or 16 bits each."
     )
 
 

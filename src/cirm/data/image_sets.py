@@ -86,20 +86,21 @@ class DownloadableImageSet:
             if values.shape != shape:
                 raise ValueError(
                     f"{name}: the array in the file has the shape "
-                    f"{list(values.shape)}, but that of {self.name} has "
-                    f"{list(shape)}. Use the original file of {self.name}."
+                    f"{list(values.shape)}, but in the original file of {self.name} "
+                    f"it has {list(shape)}. Use the original file of {self.name}."
                 )
             if part % 2 and (values.min() < first or values.max() > last):
                 raise ValueError(
                     f"{name}: the labels in the file are {values.min()} to "
-                    f"{values.max()}, but those of {self.name} are {first} to {last}. "
-                    f"Use the original file of {self.name}."
+                    f"{values.max()}, but the labels of {self.name} are {first} to "
+                    f"{last}. Use the original file of {self.name}."
                 )
             digest = hashlib.sha256(contents[name]).hexdigest()
             if known and digest != known:
                 raise ValueError(
-                    f"{name}: the SHA-256 checksum of the file is {digest}, but that "
-                    f"of {self.name} is {known}. Use the original file of {self.name}."
+                    f"{name}: the SHA-256 checksum of the file is {digest}, but the "
+                    f"original file of {self.name} has {known}. Use the original file "
+                    f"of {self.name}."
                 )
 
 

@@ -70,10 +70,9 @@ class Pacs(PublicDataset):
         environment="kind of picture: photo, art_painting, cartoon or sketch",
         rows={"photo": 1670, "art_painting": 2048, "cartoon": 2344, "sketch": 3929},
         advice=(
-            "The authors of PACS offer it on Google Drive, from which no program can "
-            "download it: follow the link of PACS on "
-            "https://domaingeneralization.github.io, and unpack the folders photo, "
-            "art_painting, cartoon and sketch into a folder."
+            "PACS is on Google Drive, from which cirm cannot download it. Follow the "
+            "link to PACS on https://domaingeneralization.github.io, and unpack the "
+            "folders photo, art_painting, cartoon and sketch into a folder."
         ),
     )
 

@@ -151,8 +151,8 @@ class PlantedShortcutTable(Dataset):
             raise ValueError(
                 f"planted: {self.environments + 1} files with {self.examples} rows or "
                 f"more are needed, but the folder {self.path!r} has only "
-                f"{len(places)}. Use a smaller setting of examples or environments, "
-                "or add files."
+                f"{len(places)} such files. Use a smaller setting of examples or "
+                "environments, or add files."
             )
         unseen = min(MOST_UNSEEN, *map(len, places))
         drawn = []
@@ -226,9 +226,9 @@ def parse_folder_target_and_features(text: str) -> tuple[str, str, tuple[Path, .
     folder, colon, target = text.rpartition(":")
     if not (colon and folder and target):
         raise ValueError(
-            f"--table: {text!r} has not the form FOLDER:COLUMN. Write FOLDER:COLUMN, "
-            "where FOLDER holds one table file for each place and COLUMN is the "
-            "column to predict, such as tables/hospitals:outcome."
+            f"--table: {text!r} is not of the form FOLDER:COLUMN. Write "
+            "FOLDER:COLUMN, where FOLDER holds one table file for each place and "
+            "COLUMN is the column to predict, such as tables/hospitals:outcome."
         )
     return folder, target, list_table_files_in_folder(Path(folder).expanduser())
 

@@ -161,7 +161,7 @@ def import_public_dataset(name: str, folder: Path) -> tuple[Path, dict[str, int]
     cls, home = get_public_dataset_class(name), get_cached_image_folder(name)
     if home.is_dir():
         raise ValueError(
-            f"{name}: the data set has been imported before. To import it again, "
+            f"{name}: the data set has already been imported. To import it again, "
             f"first remove the folder {home}."
         )
     with open_temporary_cache_folder() as work:

@@ -21,9 +21,9 @@ from torch import Tensor
 from cirm.data.encoded_chunks import (
     check_some_row_has_weight,
     convert_inputs_to_float32,
-    encode_rows_of_source,
     encode_targets,
     find_missing_numeric_cells,
+    iterate_encoded_rows_of_source,
     read_environment_names,
 )
 from cirm.data.schema import SCHEMA_ROWS, Schema, check_columns_have_one_role
@@ -231,7 +231,7 @@ def read_rows(
         needed = [*wanted, *filter(None, [weight])]
         if has_targets:
             check_columns_have_one_role(schema.target.name, environment, weight)
-        for chunk in encode_rows_of_source(
+        for chunk in iterate_encoded_rows_of_source(
             source, schema, fill, environment, needed, keep_bytes=all_bytes
         ):
             chunk, own_weights = chunk.select_rows_with_weight(column)

@@ -147,9 +147,9 @@ def infer_schema(
     target = options.target or source.target
     if not target:
         raise ValueError(
-            f"{source.where}: what to predict is not given. For a table, name the "
-            "column to predict with --target; for an NPZ file, save an array named "
-            "y; for images, use one folder for each class."
+            f"{source.where}: no target is given, so it is unclear what to predict. "
+            "For a table, name the column to predict with --target; for an NPZ file, "
+            "save an array named y; for images, use one folder for each class."
         )
     column = options.environment or source.environment
     weight = options.weight or source.weight

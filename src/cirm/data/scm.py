@@ -100,7 +100,7 @@ class SCM(Dataset):
             )
         if not 0 < self.unseen < math.inf or self.unseen in self.scales:
             self._raise_invalid_setting_error(
-                "unseen", "Use a positive scale that is not among scales"
+                "unseen", "Use a positive scale that is not in the setting scales"
             )
         if not all(map(math.isfinite, self.sweep)):
             self._raise_invalid_setting_error("sweep", "Use finite numbers")
@@ -109,7 +109,7 @@ class SCM(Dataset):
         """Return environments [replica, n, dimension] and the true coefficients.
 
         `truth` is [replica, 2, dimension]; with `scramble` the rows of the mixing
-        matrix follow, see `compute_coefficient_errors`.
+        matrix follow, see `compute_squared_errors_of_coefficients`.
         """
         weights = [
             self._draw_causal_weights(Randomness((seed,)).at("scm")) for seed in seeds
@@ -230,7 +230,9 @@ class SCM(Dataset):
         return torch.cat([rows, weights.mixing]) if self.scramble else rows
 
 
-def compute_coefficient_errors(coefficients: Tensor, truth: Tensor) -> Tensor:
+def compute_squared_errors_of_coefficients(
+    coefficients: Tensor, truth: Tensor
+) -> Tensor:
     """Return mean squared errors [replica, 2] of causal and of other coefficients.
 
     `coefficients` [replica, features] are those of a linear predictor on the observed

@@ -205,9 +205,9 @@ class ImageFolderSource(DataSource):
             several = f"images at {len(depths)} different depths"
             raise ValueError(
                 f"{self.where}: the folder has "
-                f"{several if self.images else 'no images'}. Put each image into a "
-                "folder PLACE/CLASS/, each into a folder CLASS/, or all into the "
-                "folder itself."
+                f"{several if self.images else 'no images'}. Sort the images into "
+                "folders PLACE/CLASS/ or CLASS/, or put all of them directly into "
+                "this folder."
             )
         self.depth = depths.pop()
         self.target = "class" if self.depth > 1 else ""

@@ -158,8 +158,8 @@ def _read_text_file_in_chunks(
         names = _read_column_names_from_header(open_file(), options)
     if len(names) == 1 and any(sign in names[0] for sign in ",;\t|"):
         raise ValueError(
-            f"{where}: the header {names[0]!r} would be a single column. Separate the "
-            f"columns with {separator!r}."
+            f"{where}: the header {names[0]!r} is read as a single column. Separate "
+            f"the columns with {separator!r}."
         )
     wanted = set(numbers)
     numeric = [position for position, name in enumerate(names) if name in wanted]

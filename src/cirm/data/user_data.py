@@ -386,8 +386,7 @@ def choose_test_environments(
         if name not in names:
             raise ValueError(
                 f"{key}: there is no environment {name!r}, which the setting `test` "
-                "asks for. Set `test` to none, or to one or more of "
-                f"{', '.join(names)}."
+                f"names. Set `test` to none, or to one or more of {', '.join(names)}."
             )
     if len(set(chosen)) == len(names):
         raise ValueError(

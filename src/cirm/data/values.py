@@ -86,7 +86,7 @@ def detect_kind_of_column_values(present: Values, remedy: str = "") -> ColumnVal
         raise_error_for_first_bad_value(
             present,
             np.array([not types.is_scalar(value) for value in present], bool),
-            "which is not a number, text, date or boolean",
+            "which is neither a number nor text, a date or a boolean",
             "Convert the column to one of these.",
         )
     category = f"use --category {present.name} to treat it as a category"

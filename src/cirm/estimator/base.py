@@ -231,11 +231,11 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         """
         model = load(path, network, learner=learner)
         if cls._task not in ("auto", model.task.kind):
+            is_class = bool(model.task.classes)
+            other = "InvariantClassifier" if is_class else "InvariantRegressor"
             raise ValueError(
                 f"model file {str(path)!r} contains a {model.task.kind} model, but "
-                f"{cls.__name__} needs a {cls._task} model. Load it with "
-                "InvariantClassifier if it is a classification model, or else with "
-                "InvariantRegressor."
+                f"{cls.__name__} needs a {cls._task} model. Load it with {other}."
             )
         plan = model.plan
         epochs = model.learner.epoch_settings if plan.adaptive_epochs else ()

@@ -93,7 +93,7 @@ class DiagnosticsCalculator:
         self.seen: dict[str, tuple[Environment, GroupOfEachExample]] = {}
         self.diverged = False
 
-    def compute_diagnostics_after_stage(
+    def iterate_diagnostics_after_stage(
         self,
         index: int,
         state: Any,  # noqa: ANN401

@@ -61,7 +61,7 @@ def compute_classification_metrics(
     }
 
 
-def compute_metrics_of_environments(
+def iterate_metrics_of_environments(
     learner: Learner[Any],
     state: Any,  # noqa: ANN401  whatever the learner remembers
     problem: Problem,
@@ -99,7 +99,7 @@ def predict_examples_of_environment(
     return torch.cat(predictions, 1), torch.cat(targets, 1)
 
 
-def count_unstable_features(
+def iterate_unstable_feature_counts_and_flags_by_replica(
     learner: Learner[Any],
     state: Any,  # noqa: ANN401  whatever the learner remembers
     stage: int,

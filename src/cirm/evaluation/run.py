@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from cirm.data.scm import compute_coefficient_errors
+from cirm.data.scm import compute_squared_errors_of_coefficients
 from cirm.environments import Environment, Problem, Stage, Stream
 from cirm.evaluation.adaptation import (
     RowCount,
@@ -20,8 +20,8 @@ from cirm.evaluation.adaptation import (
 )
 from cirm.evaluation.diagnostics import DiagnosticsCalculator
 from cirm.evaluation.measures import (
-    compute_metrics_of_environments,
-    count_unstable_features,
+    iterate_metrics_of_environments,
+    iterate_unstable_feature_counts_and_flags_by_replica,
 )
 from cirm.learners import create, get_learner_key
 from cirm.learners.base import Learner
@@ -114,7 +114,9 @@ def run(
     aside = 0.0  # seconds spent on what is not the learner's work
     if diagnose:
         recorder = DiagnosticsCalculator(learner, problem, order, seeds, label)
-        yield from _score_before_training(learner, state, problem, label, order, seeds)
+        yield from _iterate_scores_before_training(
+            learner, state, problem, label, order, seeds
+        )
         aside = time.perf_counter() - start
     before = 0.0 if transform is None else INFERENCE_SHARE
     for index, stage in enumerate(stream):
@@ -158,19 +160,21 @@ def run(
                     learner.likelihood.metric, number, position,
                 )  # fmt: skip
         if problem.truth is not None and last:
-            yield from _compute_errors_of_linear_coefficients(
+            yield from _iterate_squared_errors_of_linear_coefficients(
                 learner, state, problem.truth, label, order, seeds
             )
         if recorder is not None:
-            yield from recorder.compute_diagnostics_after_stage(index, state)
+            yield from recorder.iterate_diagnostics_after_stage(index, state)
     seconds = time.perf_counter() - start - aside
     where = len(stream) - 1, label, order, seeds
-    yield from count_unstable_features(learner, state, *where)
+    yield from iterate_unstable_feature_counts_and_flags_by_replica(
+        learner, state, *where
+    )
     if recorder is not None:
         seconds -= recorder.seconds
-        yield from compute_metrics_of_environments(learner, state, problem, *where)
+        yield from iterate_metrics_of_environments(learner, state, problem, *where)
     for count in counts if learner.adapts else ():
-        yield from _score_after_adaptation(
+        yield from _iterate_scores_after_adaptation(
             learner, state, problem, count, label, order, seeds
         )
     yield RunRecord(
@@ -240,7 +244,7 @@ def collect_learner_settings(learner: Learner[Any]) -> dict[str, Any]:
     return settings
 
 
-def _score_before_training(
+def _iterate_scores_before_training(
     learner: Learner[Any],
     state: Any,  # noqa: ANN401
     problem: Problem,
@@ -267,7 +271,7 @@ def _list_environments_to_score(
         yield from (("sweep", position, e) for position, e in problem.sweep)
 
 
-def _compute_errors_of_linear_coefficients(
+def _iterate_squared_errors_of_linear_coefficients(
     learner: Learner[Any],
     state: Any,  # noqa: ANN401
     truth: Tensor,
@@ -280,7 +284,9 @@ def _compute_errors_of_linear_coefficients(
     probes = torch.cat([torch.zeros(1, width), torch.eye(width)])
     with torch.no_grad():
         values = learner.predict(state, probes.expand(len(seeds), -1, -1))[..., 0]
-    errors = compute_coefficient_errors(values[:, 1:] - values[:, :1], truth)
+    errors = compute_squared_errors_of_coefficients(
+        values[:, 1:] - values[:, :1], truth
+    )
     for seed, row in zip(seeds, errors.tolist(), strict=True):
         for name, error in zip(("causal", "noncausal"), row, strict=True):
             yield ScoreRecord(
@@ -288,7 +294,7 @@ def _compute_errors_of_linear_coefficients(
             )
 
 
-def _score_after_adaptation(
+def _iterate_scores_after_adaptation(
     learner: Learner[Any],
     state: Any,  # noqa: ANN401
     problem: Problem,

@@ -179,9 +179,9 @@ class FederatedStudyCoordinator:
             if refusals == MAX_REFUSALS:
                 why = "; ".join(f"{n}: {text}" for n, text in exchange.refused.items())
                 raise ValueError(
-                    "study: the server could use no answer of any site in "
-                    f"{MAX_REFUSALS} attempts ({why}). Check the logs of the sites, "
-                    "then start the study again."
+                    f"study: in {MAX_REFUSALS} attempts, no site sent an answer that "
+                    f"the server could use ({why}). Check the logs of the sites, then "
+                    "start the study again."
                 )
             if len(collected) < self.min_sites:
                 if not has_logged:

@@ -62,7 +62,8 @@ def create_study_coordinator(
             f"patience, how long the server waits for a site, is {patience:g} "
             "seconds, and lifetime, after which it drops a request without an "
             f"answer, is {lifetime:g} seconds. Use a positive patience, and a "
-            "lifetime that is not shorter or 0 for ten times the patience."
+            "lifetime that is at least as long; a lifetime of 0 means ten times the "
+            "patience."
         )
     folder = Path(str(config.get("folder", "") or f"study-{study.name}"))
     connection = SiteMessenger(grid, patience, lifetime, _print_log_line)

@@ -369,8 +369,8 @@ def _check_learner_supports_task(learner: LearnerLike, task: Task) -> None:
         other = "numbers" if task.classes else "classes"
         raise ValueError(
             f"{get_learner_key(learner)}: the data are for {task.kind}, but this "
-            f"learner does only {' and '.join(tasks)}. Choose another learner, or a "
-            f"target column of {other}."
+            f"learner supports only {' and '.join(tasks)}. Choose another learner, or "
+            f"a target column of {other}."
         )
 
 

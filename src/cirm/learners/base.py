@@ -215,7 +215,7 @@ class Learner(Generic[State]):
         """
         raise NotImplementedError(
             f"{type(self).__name__} cannot adapt to rows without labels. Use a "
-            "learner that can, such as steady; its attribute `adapts` is true."
+            "learner that can, such as steady."
         )
 
     def forget_adaptation(self, state: State) -> State:
@@ -232,10 +232,10 @@ class Learner(Generic[State]):
         """
         if self.adapts:
             raise ValueError(
-                f"{type(self).__name__} adapts, but does not define "
-                "forget_adaptation, so an adapted model cannot be trained further. "
-                "Define this method in the class, or continue from the model as it "
-                "was before it was adapted."
+                f"{type(self).__name__} adapts, but has no forget_adaptation() "
+                "method, so an adapted model cannot be trained further. Add the "
+                "method to the class, or continue from the model as it was before it "
+                "was adapted."
             )
         return state
 

@@ -47,7 +47,7 @@ def choose_abstention_threshold(
     model: ModelMetadata, rate: float
 ) -> AbstentionThreshold:
     """Choose the confidence that predictions need, for an error of at most a rate."""
-    _check_model_can_abstain(model, rate)
+    _check_abstention_rate_and_model(model, rate)
     places, is_arrival = collect_nonconformity_scores(model)
     count = len(places) if is_arrival else 0
     arrivals = [
@@ -70,7 +70,7 @@ def choose_abstention_threshold(
     return AbstentionThreshold(rate, np.inf, np.nan, count)
 
 
-def _check_model_can_abstain(model: ModelMetadata, rate: float) -> None:
+def _check_abstention_rate_and_model(model: ModelMetadata, rate: float) -> None:
     """Refuse a rate out of range, and models whose predictions have no such error."""
     if not 0 < rate < 1:
         raise ValueError(
@@ -160,7 +160,7 @@ def describe_abstention(
     share = f"{abstained:,} of {rows:,} rows ({100 * abstained / rows:.1f} %)"
     if not np.isfinite(abstention.confidence):
         return (
-            f"Abstained from all {rows:,} rows: even among the most confident "
+            f"Abstained on all {rows:,} rows: even among the most confident "
             f"predictions, more than {100 * abstention.rate:.3g} % are expected to be "
             "wrong at a new place. Allow a larger error rate with --abstain"
         )

@@ -15,7 +15,7 @@ from cirm.data.schema import TaskName
 from cirm.data.schema_inference import ReadOptions
 from cirm.data.sources import Data, Progress, ignore_progress_message
 from cirm.data.values import convert_values_to_numbers
-from cirm.model.compare_answer import summarise_table_comparison
+from cirm.model.compare_answer import FEWEST_ROWS, summarise_table_comparison
 from cirm.model.compare_columns import (
     ColumnDistributionChange,
     compare_category_frequencies,
@@ -31,7 +31,6 @@ from cirm.model.model import Model
 from cirm.model.table_pair import TablesToCompare, read_tables_to_compare
 from cirm.model.units import detect_columns_in_other_units
 
-FEWEST_ROWS = 5  # of a table, to test anything
 FEWEST_OF_UNIT = 20  # values whose quartiles tell a unit
 SHARES = {"inputs": 0.3, "joint": 0.1, "base_rate": 0.2, "meaning": 0.4}
 """How the probability of a false alarm is divided among the questions."""

@@ -10,6 +10,7 @@ from cirm.model.compare_relations import LEAST_AUC
 from cirm.wording import capitalise_first_letter, join_words
 
 Report = Mapping[str, Any]
+FEWEST_ROWS = 5  # of a table, to test anything
 MOST_NAMED = 3  # columns that the answer names of each kind
 
 
@@ -18,9 +19,15 @@ def summarise_table_comparison(report: Report) -> str:
     first, second = report["names"]
     rows = " and ".join(f"{count:,}" for count in report["rows"])
     if report["same_rows"]:
-        return f"{capitalise_first_letter(first)} and {second} hold the same rows."
+        return (
+            f"{capitalise_first_letter(first)} and {second} contain the same rows, "
+            "so there is nothing to compare. Give two tables with different rows."
+        )
     if not report["inputs"]:
-        return f"There are too few rows ({rows}) to compare the tables."
+        return (
+            f"There are too few rows ({rows}) to compare the tables. Give at least "
+            f"{FEWEST_ROWS} rows in each."
+        )
     found = [
         *_describe_base_rate_change(report),
         *_describe_columns_with_changed_meaning(report),

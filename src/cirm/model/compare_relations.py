@@ -105,7 +105,9 @@ def compare_meaning_of_columns(
         "evidence": [
             text
             for text in explanation["evidence"]
-            if text not in sentences and not text.startswith("On arrival")
+            if text not in sentences
+            and "(trust=" not in text
+            and not text.startswith("On arrival")
         ],
         "tested": True,
     }
@@ -150,8 +152,8 @@ def _find_reason_not_to_test_meaning(
         is_enough = int(second) >= FEWEST_CASES
     if fewest < FEWEST_OF_PLACE or not is_enough:
         return (
-            "There are too few rows, or too few of one class, to tell whether a column "
-            "means something different."
+            "There are too few rows, or too few of one class, to tell whether a "
+            "column means something different. Compare more rows."
         )
     return ""
 

@@ -143,8 +143,8 @@ def compute_conformal_thresholds(
     if np.isinf(hardest):
         text = (
             f"Fewer than {FEWEST_ROWS} rows were held out, which is too few to tell "
-            "how far predictions are off, so sets have all classes and intervals no "
-            "limits; fit the model to more rows"
+            "how far predictions are off, so prediction sets contain all classes and "
+            "intervals have no limits; fit the model to more rows"
         )
     return ConformalThresholds(level, np.array(thresholds), count, text)
 
@@ -322,20 +322,21 @@ def _describe_coverage_guarantee(level: float, count: int, is_guaranteed: bool) 
     needed = int(np.ceil(2 * level / (1 - level) - 1e-9))
     if not count:
         return (
-            f"The {percent} were estimated from held-out rows, with a margin for usual "
-            "differences between places, because the model was never scored at a "
-            "place before it was trained on it. This is no guarantee; update the "
-            "model with rows of another place to measure the differences"
+            f"The {percent} were estimated from held-out rows, with a margin for "
+            "usual differences between places, because the model was never scored at "
+            "a place before it was trained on it. This is not a guarantee; update "
+            "the model with rows of another place to measure the differences"
         )
     seen = f"{count} place{'s' * (count > 1)} before training there"
     if is_guaranteed:
         return (
             f"At least {percent} on average over new places, whatever their "
-            "distributions, if they come in no particular order (conformal "
-            f"prediction from the scores at {seen})"
+            "distributions, provided that they come in no particular order "
+            f"(conformal prediction, from the scores at {seen})"
         )
     return (
         f"About {percent} on average over new places, provided that these differ no "
         f"more than those seen so far (random-effects model of the scores at {seen}). "
-        f"Once {needed} places were scored in this way, the assumption is not needed"
+        f"Once {needed} places have been scored in this way, this assumption is no "
+        "longer needed"
     )

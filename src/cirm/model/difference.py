@@ -204,7 +204,10 @@ def _summarise_main_model_differences(differences: Content) -> str:
     parts = {
         "same": f"The second model is the first, adapted to {after}."
         if after
-        else f"The second model is the first before it was adapted to {before}.",
+        else (
+            "The second model is the first model as it was before it was adapted to "
+            f"{before}."
+        ),
         "continues": f"The second model continues the first with {more or repeated}.",
         "is continued by": "The second model is an earlier version of the first, "
         f"without {fewer or repeated}.",

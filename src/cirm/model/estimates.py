@@ -35,7 +35,7 @@ USUAL_SPREAD = 0.16  # scale of the prior, in sampling errors: with it, of the v
 BISECTIONS = 40  # each halves the error of a quantile
 
 
-class SpreadContribution(NamedTuple):
+class PredictionForOneSpread(NamedTuple):
     """What a spread between places would mean for the value of a new one.
 
     Attributes:
@@ -61,11 +61,13 @@ class ScoreEstimate(NamedTuple):
     value: float
     variance: float
     third: float = 0.0
-    parts: tuple[SpreadContribution, ...] = ()
+    parts: tuple[PredictionForOneSpread, ...] = ()
 
-    def list_spread_contributions(self) -> tuple[SpreadContribution, ...]:
+    def list_predictions_by_spread(self) -> tuple[PredictionForOneSpread, ...]:
         """Return the parts, or the estimate itself as the only one."""
-        return self.parts or (SpreadContribution(0.0, self.value, self.variance, 1.0),)
+        return self.parts or (
+            PredictionForOneSpread(0.0, self.value, self.variance, 1.0),
+        )
 
     def compute_upper_limit_of_spread(self) -> float:
         """Return the limit that the spread between places is below with 95 %."""
@@ -236,7 +238,7 @@ def predict_score_of_new_environment(
         mean,
         float(weights @ (ahead + (means - mean) ** 2)),
         float(shares**3 @ thirds),
-        tuple(SpreadContribution(*column) for column in columns),
+        tuple(PredictionForOneSpread(*column) for column in columns),
     )
 
 
@@ -264,8 +266,8 @@ def _build_normal_mixture_of_difference(
     """Return the mixture of a difference; each part of a side with all of the other."""
     parts = [
         (a.mean - b.mean, a.variance + b.variance, a.weight * b.weight)
-        for a in one.list_spread_contributions()
-        for b in other.list_spread_contributions()
+        for a in one.list_predictions_by_spread()
+        for b in other.list_predictions_by_spread()
     ]
     means, variances, weights = np.array(parts).T
     return NormalMixture(means, np.sqrt(variances) + 1e-12, weights)

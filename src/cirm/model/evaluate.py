@@ -12,9 +12,9 @@ from torch import Tensor
 
 from cirm.data.encoded_chunks import (
     check_some_row_has_weight,
-    encode_rows_of_source,
     encode_targets,
     find_missing_numeric_cells,
+    iterate_encoded_rows_of_source,
     read_environment_names,
 )
 from cirm.data.open_sources import open_sources_for_model
@@ -154,7 +154,7 @@ def evaluate(
     sources = open_sources_for_model(data, schema)
     report_progress_of_reading_rows(progress, "predicting", sources, 0)
     for source in divide_new_sources_into_time_periods(sources, schema, environment):
-        for chunk in encode_rows_of_source(
+        for chunk in iterate_encoded_rows_of_source(
             source, schema, fill_missing, environment, needed
         ):
             column = weight or schema.weight

@@ -177,7 +177,7 @@ def describe_encoding_of_columns(model: Model) -> list[dict[str, Any]]:
         (
             schema.ids,
             "identifier",
-            "identifier: no input, but copied to the predictions",
+            "identifier: not an input, but copied to the predictions",
         ),
         (schema.ignored, "ignored", "ignored, as requested"),
     ):

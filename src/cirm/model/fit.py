@@ -351,8 +351,8 @@ def update(
     if model.adaptation is not None:
         notes.append(
             f"the model was adapted to {model.adaptation.name!r}. Training continues "
-            "from the model before it was adapted, and the scores before learning are "
-            "those of that model."
+            "from the model before it was adapted, and the scores before training "
+            "are those of that model."
         )
         model = undo_adaptation_of_model(model)
     for name, indices in rows.rows.items():

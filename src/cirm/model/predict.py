@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from cirm.data.encoded_chunks import (
-    encode_rows_of_source,
     find_missing_numeric_cells,
+    iterate_encoded_rows_of_source,
     prefetch_chunks,
 )
 from cirm.data.open_sources import open_sources_for_model
@@ -136,7 +136,9 @@ def predict_source_in_chunks(
     abstention = (
         None if abstain is None else choose_abstention_threshold(model, abstain)
     )
-    chunks = encode_rows_of_source(source, model.schema, fill_missing, needed=keep)
+    chunks = iterate_encoded_rows_of_source(
+        source, model.schema, fill_missing, needed=keep
+    )
     for frame, inputs, _, changes in prefetch_chunks(source, chunks):
         if not done and notes is not None:
             notes += changes
@@ -152,8 +154,9 @@ def predict_source_in_chunks(
         if clash := [name for name in columns if name in names]:
             raise ValueError(
                 f"{source.where}: the column {clash[0]!r}, which --keep adds to the "
-                "predictions, has the name of a column of predictions. Rename the "
-                "column in the data, or leave it out of --keep."
+                "predictions, has the same name as one of the columns of "
+                "predictions. Rename the column in the data, or leave it out of "
+                "--keep."
             )
         table = pd.DataFrame(columns)
         if names:

@@ -95,8 +95,9 @@ def choose_class_weights(
         )
     if bad := [n for n, v in given.items() if not (v > 0 and math.isfinite(v))]:
         raise ValueError(
-            f"--class-weight: the weight of the class {bad[0]!r} is not a positive "
-            "number. Write, for example, yes=5."
+            f"--class-weight: the weight of the class {bad[0]!r} is "
+            f"{given[bad[0]]:g}, which is not a positive number. Write, for example, "
+            "yes=5."
         )
     return {name: given.get(name, 1.0) for name in classes}
 
@@ -180,7 +181,7 @@ def choose_held_out_threshold(
         assert model.threshold is not None
         note = (
             f"the threshold stays at {model.threshold.value:.4g}: there are too few "
-            f"held-out rows to choose it anew for {old}. Give a number with "
+            f"held-out rows to choose it again for {old}. Give a number with "
             "--threshold to change it."
         )
         return replace(model, held_out_scores=scores), [note]

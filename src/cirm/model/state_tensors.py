@@ -58,10 +58,12 @@ def restore_state_from_tensors(
             f"the file has a tensor {next(iter(rest))!r}, which the learner does not "
             f"use. {OTHER_VERSION}. {REMEDY}"
         )
-    if {len(tensor) for tensor in tensors.values()} != {1}:
+    lengths = [(name, len(tensor)) for name, tensor in tensors.items()]
+    name, length = max(lengths, key=lambda pair: abs(pair[1] - 1), default=("", 0))
+    if length != 1:
         raise ValueError(
-            "the file is damaged: the first axis of each tensor must have the length "
-            f"1, but has not. {REMEDY}"
+            f"the file is damaged: the first axis of the tensor {name!r} has the "
+            f"length {length}, but must have the length 1. {REMEDY}"
         )
     return state
 
@@ -96,7 +98,7 @@ def get_type_of_learner_state(learner: Learner[Any]) -> Any:  # noqa: ANN401  a 
         if typing.get_origin(base) is Learner:
             return typing.get_args(base)[0]
     raise ValueError(
-        f"The learner {type(learner).__name__} does not say of which type its state "
-        "is, so its models cannot be saved. Derive the class from Learner[State], "
+        f"The learner {type(learner).__name__} does not declare the type of its "
+        "state, so its models cannot be saved. Derive the class from Learner[State], "
         "with the NamedTuple of its state."
     )

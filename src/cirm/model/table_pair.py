@@ -95,7 +95,8 @@ def read_tables_to_compare(
     if MANY_SHARED <= shared < 1:
         text = (
             f"{100 * shared:.0f} % of the rows of {names[1]} are also in {names[0]}, "
-            "so the tables are not independent and the p-values are not reliable."
+            "so the tables are not independent and the p-values are not reliable. "
+            "Remove the shared rows from one table."
         )
         notes.append(text)
     if (fewest := min(map(len, frames))) < FEW_ROWS:
@@ -112,9 +113,11 @@ def read_tables_to_compare(
 def _open_table_to_compare(data: Data) -> DataSource:
     sources = open_sources_of_user_data(data)
     if len(sources) > 1 or sources[0].kind != "table":
+        is_one = len(sources) == 1
+        problem = "this is not a table" if is_one else "these are several tables"
         raise ValueError(
-            f"{sources[0].where}: only two tables can be compared, and this is not "
-            "one table. Give two CSV, TSV or Parquet files."
+            f"{sources[0].where}: only two tables can be compared, but {problem}. "
+            "Give two files with one table each."
         )
     return sources[0]
 
@@ -230,9 +233,9 @@ def _choose_encoding_of_shared_columns(
 def _check_tables_share_columns(encoding: TableEncoding) -> TableEncoding:
     if not encoding.features:
         raise ValueError(
-            "There is nothing to compare: no column is in both tables and has "
-            "different values in the rows of the first. Check that both tables have "
-            "the same column names."
+            "There is nothing to compare: the tables share no column that varies in "
+            "the first table. Check that both tables use the same column names, and "
+            "that at least one shared column has more than one value."
         )
     return encoding
 

@@ -76,7 +76,8 @@ def compare_predictions_with_expected_scores(
         return _build_verdict_without_comparison(f"{constant}{text}")
     if len(targets) < FEWEST_COMPARED:
         text = (
-            f"There are too few rows to compare them with the scores {expected.where}."
+            "There are too few rows to compare them with the scores "
+            f"{expected.where}. Evaluate at least {FEWEST_COMPARED} rows."
         )
         return _build_verdict_without_comparison(f"{constant}{text}")
     found = compare_scores_with_past_environments(
@@ -84,7 +85,7 @@ def compare_predictions_with_expected_scores(
     )
     arrivals = []
     if any(one.is_worse for one in found):
-        arrivals = _list_entries_without_dropped_columns(model)
+        arrivals = _list_accuracies_without_dropped_columns(model)
     start = ""
     if arrivals:
         past = [
@@ -145,8 +146,9 @@ def describe_constant_predictions(
     others = decided[targets != constant]
     name, count = classes[constant], int((others != constant).sum())
     text = (
-        f"the predictions are constant: {name!r} for nearly every row, and {count:,} "
-        f"of the {len(others):,} rows of other classes are recognised. "
+        f"the predictions are constant: the model predicts {name!r} for nearly every "
+        f"row, and recognises only {count:,} of the {len(others):,} rows of other "
+        "classes. "
     )
     if len(classes) != 2:
         return text
@@ -220,7 +222,7 @@ def _describe_spread_between_places(comparison: ScoreComparisonWithPast) -> str:
     )
 
 
-def _list_entries_without_dropped_columns(model: Model) -> list[dict[str, Any]]:
+def _list_accuracies_without_dropped_columns(model: Model) -> list[dict[str, Any]]:
     """Return the accuracies on arrival without columns that were given up since.
 
     A learner may find on an arrival that a column changes its meaning. The scores there

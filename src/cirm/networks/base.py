@@ -49,8 +49,8 @@ class Network(ABC):
             NotImplementedError: If the network cannot be chosen by name.
         """
         raise NotImplementedError(
-            f"{cls.__name__} defines no method build, so this network cannot be "
-            "chosen by name. Pass an instance of it with network= instead."
+            f"{cls.__name__} has no build() method, so this network cannot be chosen "
+            "by name. Pass an instance of it with network= instead."
         )
 
     def describe(self) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class Network(ABC):
             NotImplementedError: If models with this network cannot be saved.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} defines no method describe, so models with this "
+            f"{type(self).__name__} has no describe() method, so models with this "
             "network cannot be saved. Add the method to the class."
         )
 
@@ -85,7 +85,7 @@ class Network(ABC):
             NotImplementedError: If models with this network cannot be loaded.
         """
         raise NotImplementedError(
-            f"{cls.__name__} defines no method restore, so models with this network "
+            f"{cls.__name__} has no restore() method, so models with this network "
             "cannot be loaded. Add the method to the class."
         )
 

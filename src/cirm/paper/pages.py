@@ -143,8 +143,9 @@ def render_causal_graph_figure() -> FigureWithCaption:
     return FigureWithCaption(
         paper_plots.plot_causal_graph(),
         "The digit determines the colour, by way of the noisy label, and both "
-        "determine the image. The environment acts on the colour: how often it "
-        "contradicts the label differs in training, and is reversed in the test.",
+        "determine the image. The environment acts on the colour: how often the "
+        "colour contradicts the label differs between the training environments, and "
+        "is reversed in the test environment.",
     )
 
 
@@ -155,16 +156,17 @@ def render_projection_figures() -> list[FigureWithCaption]:
             paper_plots.plot_simplex_projections(
                 *projections.project_onto_mean_families()
             ),
-            "Each set contains the distributions of three outcomes with a given mean "
-            "of a statistic. The belief is projected onto one set after another, to "
-            "the member p of least KL(p || belief), and ends where the sets meet.",
+            "Each set contains all distributions over three outcomes for which a "
+            "statistic has a given mean. The belief is projected onto one set after "
+            "another: it moves to the distribution p in the set that has the "
+            "smallest KL(p || belief). It ends where the sets meet.",
         ),
         FigureWithCaption(
             paper_plots.plot_support_projections(
                 *projections.project_onto_allowed_outcomes()
             ),
             "Each set allows some outcomes (shaded). After each projection, only "
-            "outcomes remain that all sets so far allow.",
+            "those outcomes remain that all sets so far allow.",
         ),
         FigureWithCaption(
             paper_plots.plot_belief_densities(projections.compute_belief_densities()),

@@ -60,10 +60,12 @@ def render_admm_rate_figure(rates: list[ADMMConvergenceCurve]) -> FigureWithCapt
     """Draw the gaps of ADMM over its steps."""
     return FigureWithCaption(
         paper_plots.plot_admm_rates(rates),
-        "Stochastic ADMM on linear problems: the risk above its minimum plus the "
-        "residuals of consensus and gradient constraint, mean over runs. Dotted: the "
-        "order of the theorem, 1/sqrt(t) for convex and log(t)/t for strongly convex "
-        "problems, scaled to touch the second half of the curve from above.",
+        "How fast stochastic ADMM converges on linear problems. Solid lines: how far "
+        "the risk is above its minimum, plus how far the solution is from meeting "
+        "the consensus and gradient constraints, averaged over runs. Dotted lines: "
+        "the rate that the theorem predicts, 1/sqrt(t) for convex and log(t)/t for "
+        "strongly convex problems, scaled so that the line just stays above the "
+        "second half of the curve.",
     )
 
 
@@ -73,8 +75,8 @@ def render_predictor_count_figure(
     """Draw how many invariant predictors are found by the number of environments."""
     return FigureWithCaption(
         paper_plots.plot_invariance_counts(counts, BOUND, STARTS),
-        "Linear predictors of rank 1 in three dimensions that are invariant in some "
-        "environments (grey), and those of them that are not in a new one (coloured), "
-        "by the number of environments, from so many random starts. To the right of "
-        "the dotted line the theorem excludes them.",
+        "Grey: how many of the random starts find a linear predictor (rank 1, three "
+        "dimensions) that is invariant in all training environments. Coloured: how "
+        "many of these predictors are not invariant in a new environment. To the "
+        "right of the dotted line, the theorem says that there are none.",
     )

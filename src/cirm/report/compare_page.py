@@ -152,16 +152,16 @@ def _get_name_of_compared_statistic(one: Content) -> str:
 
 def _describe_statistical_tests(content: Content) -> str:
     return (
-        "First and second are medians or, for categories and missing values, shares "
-        "of rows. The distance is the largest difference between cumulative "
-        "distributions (values) or the share of rows that would have to change "
-        "(categories), so that columns can be compared. P-values are adjusted for "
-        "the number of columns (Holm) and of questions. Values are tested by ranks "
-        "and by their distribution, categories by counts; ranks show the shift of "
-        "all values, in standard deviations (sd). All tests together call something "
-        f"changed with a probability of at most {100 * content['level']:.3g} % if "
-        "nothing has changed. With many rows, even small changes are significant: "
-        "look at their size as well."
+        "The columns first and second show medians or, for categories and missing "
+        "values, shares of rows. The distance is the largest difference between "
+        "cumulative distributions (values) or the share of rows that would have to "
+        "change (categories), so that columns can be compared. P-values are adjusted "
+        "for the number of columns (by Holm's method) and for the number of "
+        "questions that are tested. Values are tested by their ranks and by their "
+        "distribution, categories by their counts. The shift of the ranks is given "
+        "in standard deviations (sd). If nothing has changed, the probability that "
+        f"any test reports a change is at most {100 * content['level']:.3g} %. With "
+        "many rows, even small changes are significant: look at their size as well."
     )
 
 

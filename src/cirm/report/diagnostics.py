@@ -92,7 +92,7 @@ def summarise_diagnostics_by_learner(
     }
 
 
-def describe_runs_that_failed(
+def describe_failed_diagnostics(
     diagnoses: Mapping[str, LearnerDiagnostics],
 ) -> list[str]:
     """Return a sentence for each failure: where it happened and what it means."""
@@ -150,7 +150,7 @@ def build_learner_diagnostics_section(
     content: list[str | ReportTable] = [
         f"{EXPLANATION} {describe_examples_of_diagnostics(diagnoses)}",
         build_learner_diagnostics_table(diagnoses, metric),
-        page.render_notes_as_list(describe_runs_that_failed(diagnoses)),
+        page.render_notes_as_list(describe_failed_diagnostics(diagnoses)),
         *(
             _render_scores_by_group(learner, rows, metric)
             for learner, rows in _select_last_diagnostic_scores(records).items()

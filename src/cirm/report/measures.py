@@ -19,7 +19,7 @@ from cirm.report.summary import (
     METRICS,
     MeanAndStd,
     average_values_over_seeds,
-    find_stage_of_first_training,
+    find_arrival_stage,
     group_records_by_learner,
 )
 from cirm.report.table import ReportTable, Row, build_mean_and_std_cell
@@ -33,10 +33,11 @@ FRACTIONS = ("average precision", "Brier score")
 EXPLANATION = (
     "After the last stage. Balanced accuracy, F1, average precision, Brier score and "
     "the accuracy of the worst class are means over the unseen environments, or over "
-    "the training environments if there are none. Backward transfer is the mean change "
-    "of the score in a training environment since the stage in which it arrived, and "
-    "forgetting the mean loss since its best stage. Forward transfer is what earlier "
-    "stages gave in an environment before it arrived, compared with no training."
+    "the training environments if there are none. Backward transfer is the mean "
+    "change of the score in a training environment since the stage in which it "
+    "arrived, and forgetting the mean loss since its best stage. Forward transfer is "
+    "how much the earlier stages improved the score in an environment before it "
+    "arrived, compared with no training."
 )
 
 
@@ -166,7 +167,7 @@ def _compute_transfer_measures_of_seed(scores: list[ScoreRecord]) -> list[ScoreR
         stage = score.stage + 1 if score.split == "train" else 0
         stages[score.environment][stage] = sign * score.value
     arrivals = {
-        name: find_stage_of_first_training(train[0].order, index)
+        name: find_arrival_stage(train[0].order, index)
         for index, name in enumerate(names)
     }
     values: dict[str, float | None] = {}

@@ -67,7 +67,7 @@ def describe_scores_on_past_environments(entry: Content) -> str:
     if not past:
         return (
             "The scores at earlier places after this update are not known, because "
-            "the model stores no data of them."
+            "the model keeps no data from these places."
         )
     if _choose_metric_of_history_entry(entry) == "accuracy":
         before, after = (f"{past[name]:.1f} %" for name in ("before", "after"))
@@ -76,11 +76,11 @@ def describe_scores_on_past_environments(entry: Content) -> str:
         before, after = (f"{past[name]:.4g}" for name in ("before", "after"))
         name = "root mean squared error"
     rows = f"{past['rows']:,.0f}"
-    stored = f"on {rows} stored rows"
-    estimated = f"estimated from stored moments of {rows} rows"
+    kept = f"measured on {rows} rows that the model keeps"
+    estimated = f"estimated from the statistics that the model keeps of {rows} rows"
     return (
-        f"Earlier places: {name} {before} before this update, {after} now "
-        f"({stored if past['stored'] else estimated})."
+        f"At the earlier places, the {name} was {before} before this update and is "
+        f"{after} now, {kept if past['stored'] else estimated}."
     )
 
 

@@ -170,8 +170,9 @@ def list_coverage_sentences(content: Content) -> list[str]:
     if abstention := content.get("abstention"):
         wanted = f"at most {abstention['rate']:.3g} % of the predictions to be wrong"
         text = (
-            "The model abstains from all rows: no confidence is high enough for "
-            f"{wanted}."
+            "The model abstains on every row: none of its predictions is confident "
+            f"enough for {wanted} at a new place. Allow a larger error rate with "
+            "--abstain."
         )
         if abstention["confidence"] is not None:
             least = f"rows with a confidence of {abstention['confidence']:g} or more"

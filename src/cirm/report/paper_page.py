@@ -375,7 +375,7 @@ def _describe_origin_of_numbers(summary: Summary) -> str:
     settings = describe_settings_choices((c["learner"], c["selection"]) for c in cells)
     return (
         f"Seeds 0 to N - 1 with N = {seeds}; source code {commits}; "
-        f"{format_seconds(sum(seconds.values()))} s of computing. {settings}"
+        f"{format_seconds(sum(seconds.values()))} s of computing time. {settings}"
     )
 
 
@@ -450,9 +450,9 @@ def _build_admm_residual_section(view: RunFigureData) -> PageSection | None:
     if section is None:
         return None
     text = (
-        "Consensus: how far the solutions of the environments are from each other. "
-        "Constraint: how far their gradients are from zero. Means over "
-        f"seeds{view.band_caption}."
+        "How far ADMM is from meeting its constraints. Consensus: how much the "
+        "solutions of the environments differ. Constraint: how far their gradients "
+        f"are from zero. Means over seeds{view.band_caption}."
     )
     return PageSection("Residuals of ADMM", [text, *section.content[1:]])
 

@@ -155,8 +155,9 @@ def load_job_archive(folder: Path) -> FinishedJobArchive:
         }
     except (ValueError, LookupError, TypeError, AttributeError):
         raise ValueError(
-            f"{path} is not a file of records that cirm has written. Move the file "
-            "away to start a new one, or choose another folder with --out."
+            f"{path} was not written by cirm, so no records can be added to it. Move "
+            "the file elsewhere to start a new one, or choose another folder with "
+            "--out."
         ) from None
     return FinishedJobArchive(entries)
 

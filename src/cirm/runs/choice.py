@@ -48,7 +48,7 @@ class ChooseSettingValueJob(TrainingJob):
 
 
 @run_job_and_return_records.register(ChooseSettingValueJob)
-def run_all_setting_values_keep_best(
+def run_each_setting_value_and_keep_best(
     job: ChooseSettingValueJob,
     progress: Callable[[float], None],
     folder: Path | None = None,
@@ -69,7 +69,7 @@ def run_all_setting_values_keep_best(
 
         rows = run_learner_of_job(one, problem, report_progress_of_value, folder)
         records[value] = [_mark_scores_as_held_out(row, names) for row in rows]
-    best = {seed: find_best_setting_value(records, seed) for seed in job.seeds}
+    best = {seed: pick_best_setting_value(records, seed) for seed in job.seeds}
     choices = [
         ScoreRecord(
             job.name, job.order, seed, 0, CHOSEN, VALIDATION, job.setting, value
@@ -106,7 +106,7 @@ def hold_out_last_training_environments(problem: Problem, count: int) -> Problem
     )
 
 
-def find_best_setting_value(
+def pick_best_setting_value(
     records: Mapping[float, Sequence[Record]], seed: int
 ) -> float:
     """Return the first value with the best validation score of a seed."""

@@ -37,7 +37,7 @@ class JobWorkers(Protocol):
     def submit_job(self, job: TrainingJob) -> Reference:
         """Start a job, and return a reference to it."""
 
-    def wait_for_jobs(
+    def wait_for_any_job(
         self, running: Collection[Reference], seconds: float
     ) -> Iterable[Reference]:
         """Return the references of finished jobs; wait for one, but not for longer."""
@@ -107,7 +107,7 @@ class _JobQueueDriver:
 
     def handle_finished_jobs(self) -> None:
         """Wait a little, report progress, and deal with what has finished."""
-        finished = list(self.workers.wait_for_jobs(self.running.keys(), PAUSE))
+        finished = list(self.workers.wait_for_any_job(self.running.keys(), PAUSE))
         for key, part in self.workers.read_progress().items():
             if key in self.jobs:  # else a late report
                 self.report(self.jobs[key], part)

@@ -152,7 +152,7 @@ class ProcessWorkers:
             self._pool = self._start_pool()
             return self._pool.submit(_run_job_in_worker, job, self.folder)
 
-    def wait_for_jobs(
+    def wait_for_any_job(
         self, running: Collection[Future[None]], seconds: float
     ) -> Iterable[Future[None]]:
         """Return the finished jobs; wait for one, but not for longer."""

@@ -142,7 +142,9 @@ class RayJobWorkers:
         """Send a job to the cluster."""
         return self._task.remote(job, __version__, self._board)
 
-    def wait_for_jobs(self, running: Collection[Any], seconds: float) -> Iterable[Any]:
+    def wait_for_any_job(
+        self, running: Collection[Any], seconds: float
+    ) -> Iterable[Any]:
         """Return the finished jobs; wait for one, but not for longer."""
         import ray
 

@@ -63,7 +63,7 @@ def build_json_schema_of_row(model: Model, fill_missing: bool) -> Json:
     required = [] if fill_missing else list(properties)
     for name in model.schema.ids:
         properties[name] = {
-            "description": "identifier: no input, but copied to the prediction"
+            "description": "identifier: not an input, but copied to the prediction"
         }
     return {"type": "object", "properties": properties, "required": required}
 

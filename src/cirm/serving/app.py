@@ -27,7 +27,7 @@ from cirm.serving.request_rows import (
     InvalidRequestError,
     parse_request_rows,
 )
-from cirm.serving.served_model import ReloadableModel, format_predictions_for_json
+from cirm.serving.served_model import ServedModelFile, format_predictions_for_json
 from cirm.serving.try_page import build_prediction_form_page
 
 OPEN_PATHS = ("/", "/health")  # they say nothing about the model's columns
@@ -49,7 +49,7 @@ class RequestSizeLimits:
 
 
 def create_prediction_server_app(
-    served: ReloadableModel,
+    served: ServedModelFile,
     token: str = "",
     limits: RequestSizeLimits = RequestSizeLimits(),  # noqa: B008  frozen
     hosts: Collection[str] = (),
@@ -84,7 +84,7 @@ class PredictionServerEndpoints:
     """
 
     def __init__(
-        self, served: ReloadableModel, limits: RequestSizeLimits, token: str
+        self, served: ServedModelFile, limits: RequestSizeLimits, token: str
     ) -> None:
         self.served, self.limits, self.has_token = served, limits, bool(token)
         self.measurements = RequestMetrics()
@@ -126,11 +126,15 @@ class PredictionServerEndpoints:
         """Predict the rows of a request."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in CONTENT_TYPES or "content-encoding" in request.headers:
+            problem = (
+                "the body of the request is compressed"
+                if kind in CONTENT_TYPES
+                else f"the header Content-Type of the request is {kind!r}"
+            )
             raise InvalidRequestError(
                 415,
-                "the header Content-Type of the request must be "
-                f"{' or '.join(CONTENT_TYPES)}, and its body must not be compressed. "
-                "Send the rows as JSON or CSV.",
+                f"{problem}. Send the rows as JSON or CSV, not compressed, with the "
+                f"header Content-Type: {' or '.join(CONTENT_TYPES)}.",
             )
         body = await read_request_body(request, self.limits.bytes)
         wants_csv = "text/csv" in request.headers.get("accept", "")

@@ -17,7 +17,7 @@ from prometheus_client import (
 from cirm.data.columns import ColumnEncoding
 from cirm.data.schema import Schema
 from cirm.data.values import is_word_for_missing_value
-from cirm.serving.served_model import ReloadableModel
+from cirm.serving.served_model import ServedModelFile
 
 LATENCIES = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)  # seconds
 
@@ -85,7 +85,7 @@ class RequestMetrics:
             if column.kind == "category":
                 self.categories.labels(column.name).inc(unknown)
 
-    def record_model_in_use(self, served: ReloadableModel) -> None:
+    def record_model_in_use(self, served: ServedModelFile) -> None:
         """Note which model is in use, and whether its file could be loaded."""
         time = datetime.fromisoformat(served.current.time)
         self.loaded.set(time.timestamp())

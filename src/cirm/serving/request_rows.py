@@ -77,7 +77,9 @@ def _parse_json_rows(body: bytes, most_rows: int, wanted: Collection[str]) -> Ce
         ) from None
     if not isinstance(rows, list):
         raise InvalidRequestError(
-            422, 'the body must be a list of rows, for example [{"age": 50}].'
+            422,
+            f"the body of the request is {_describe_json_type(rows)}, not a list of "
+            'rows. Send a list, for example [{"age": 50}].',
         )
     if len(rows) > most_rows:
         raise _make_too_many_rows_error(most_rows)
@@ -85,7 +87,8 @@ def _parse_json_rows(body: bytes, most_rows: int, wanted: Collection[str]) -> Ce
         if not isinstance(row, dict):
             raise InvalidRequestError(
                 422,
-                f"row {number}: the row must be an object, such as {{'age': 50}}.",
+                f"row {number}: the row is {_describe_json_type(row)}, not an object. "
+                'Send each row as an object, such as {"age": 50}.',
                 number,
             )
         for name in wanted:
@@ -101,9 +104,15 @@ def _raise_error_for_json_constant(name: str) -> float:
     raise ValueError(f"{name} is not a valid number in JSON")
 
 
+def _describe_json_type(value: object) -> str:
+    """Return what a value is called in JSON, with an article."""
+    names = {dict: "an object", list: "a list", str: "text", bool: "true or false"}
+    return "null" if value is None else names.get(type(value), "a number")
+
+
 def _check_cell_is_scalar(cell: object, row: int, column: str) -> None:
     if isinstance(cell, list | dict):
-        kind = "a list" if isinstance(cell, list) else "an object"
+        kind = _describe_json_type(cell)
         raise InvalidRequestError(
             422,
             f"row {row}: column {column!r} has {kind}. Send a number, text, true, "
@@ -183,8 +192,8 @@ def _make_missing_value_error(
     place = "" if row is None else f"row {row}: "
     return InvalidRequestError(
         422,
-        f"{place}there is no value for the column {column!r}. Send the column, with "
-        "an empty cell or null where the value is unknown.",
+        f"{place}the column {column!r} is missing. Include it in every row, with an "
+        "empty cell or null where the value is unknown.",
         row,
         column,
     )

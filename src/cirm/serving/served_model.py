@@ -41,7 +41,7 @@ class PredictionOptions(NamedTuple):
     abstain: float | None = None
 
 
-class ReloadableModel:
+class ServedModelFile:
     """A model file that may be replaced while it is served.
 
     Before every prediction the file is looked at, which takes microseconds. If it was

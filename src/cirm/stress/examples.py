@@ -54,8 +54,8 @@ def render_shortcut_examples(
     figure.savefig(file, format="png", metadata={"Software": None})
     half = SHOWN // 2
     caption = (
-        f"Examples of each kind: at each place {half} of a low and then {half} of a "
-        "high label."
+        f"Examples of each kind of shortcut. For each place: first {half} images with "
+        f"a low label, then {half} with a high label."
     )
     return PngPicture(file.getvalue(), caption)
 

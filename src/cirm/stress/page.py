@@ -46,12 +46,12 @@ def build_stress_test_page(
 ) -> str:
     """Build the page of a stress map as one self-contained HTML document."""
     unseen = (
-        f"Accuracy of {learner} in the unseen environment, before it has seen any row "
-        f"of it. Below it: the difference to the oracle, {learner} on the same data "
+        f"Accuracy of {learner} at the unseen place, before it has seen any row from "
+        f"there. Below it: the difference to the oracle, {learner} on the same data "
         "without the shortcut; the colour shows this difference"
     )
     adapted = (
-        f"Accuracy of {learner} after adapting to all rows of the unseen environment "
+        f"Accuracy of {learner} after adapting to all rows of the unseen place "
         "without their labels. Below it: the difference to the Bayes limit, the best "
         "accuracy that is possible if the meaning of the shortcut there is known. "
         "The colour shows this difference. Where the limit is not known, the "
@@ -199,9 +199,9 @@ def build_stress_test_table(cells: Sequence[Summary], learner: str) -> ReportTab
         ReportColumn("limit", "right"),
     ]
     notes = [
-        "Accuracy in percent, in regressions explained variance in percent, in the "
-        "unseen environment: mean ± standard deviation over seeds. Oracle: the learner "
-        "on the same data without the shortcut. Limit: the Bayes limit.",
+        "Accuracy in percent, in regressions explained variance in percent, at the "
+        "unseen place: mean ± standard deviation over seeds. Oracle: the learner on "
+        "the same data without the shortcut. Limit: the Bayes limit.",
         "✓: the learner withstands the shortcut. " + " ".join(CRITERIA),
     ]
     return ReportTable(

@@ -267,9 +267,10 @@ def _describe_scores_by_trust(state: ColumnsState, classes: int) -> list[str]:
     invariant, interval, average, adapted = state.arrivals.scores.mean(0).tolist()
     score = "accuracy" if classes else "explained variance"
     return [
-        f"On arrival at the places after the first, the mean {score} was "
-        f"{invariant:.1f} % without unstable columns (trust=invariant), "
-        f"{interval:.1f} % with those whose effects agree (trust=interval), "
-        f"{average:.1f} % with all (trust=average), and would have been {adapted:.1f} "
-        "% after adapting to the rows without labels."
+        "At the places after the first, before the model learned from them, the mean "
+        f"{score} was {invariant:.1f} % without unstable columns (trust=invariant), "
+        f"{interval:.1f} % with only those unstable columns whose effects agree "
+        f"between places (trust=interval), {average:.1f} % with all columns "
+        f"(trust=average), and {adapted:.1f} % after adapting to the rows of each "
+        "place without their labels."
     ]

@@ -54,10 +54,10 @@ def explain_state_of_directions(
     if found:
         size, error, right = state.leak[0].tolist()
         evidence.append(
-            "On held-out rows the stable model alone predicts the right class in "
-            f"{right:.0%}. Before the correction it depended on the unstable "
-            f"directions by {size:.0%} of the distance between classes (standard "
-            f"error {error:.0%})."
+            "On held-out rows, the stable model alone predicts the right class for "
+            f"{right:.0%} of the rows. Before it was corrected, its outputs depended "
+            f"on the unstable directions by {size:.0%} of the distance between "
+            f"classes (standard error {error:.0%})."
         )
     explanation: dict[str, Any] = {"verdict": verdict, "evidence": evidence}
     explanation["unstable"] = unstable
@@ -94,9 +94,9 @@ def _describe_unstable_direction(state: SteadyNetworkState, j: int) -> dict[str,
         ],
         "p_value": p_value,
         "sentence": (
-            f"direction {j + 1} alone would give the right class in {rates} of the "
-            "rows of the places seen, in order, with 95 % intervals; its meaning "
-            f"changed between them (p = {p_value:.2g})."
+            f"direction {j + 1} alone would predict the right class for {rates} of "
+            "the rows at the places seen (in order of arrival, with 95 % intervals); "
+            f"its meaning changed between them (p = {p_value:.2g})."
         ),
     }
 
