@@ -78,6 +78,7 @@ PRINTERS = {  # which commands print the messages of a file
     "model/threshold.py": ("fit", "update", "predict", "evaluate"),
     "model/verdict.py": ("fit", "update", "evaluate"),
     "model/versions.py": ("update",),
+    "report/model_tables.py": ("predict", "evaluate"),
     "model/warnings.py --accept-units": ("update", "adapt", "predict"),
     "model/warnings.py --again": ("update",),
     "model/warnings.py": ("fit",),

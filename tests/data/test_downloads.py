@@ -259,15 +259,15 @@ def changed(part: int, content: bytes) -> list[bytes]:
         (changed(0, FOUR[1]), "begins with 00 00 08 03"),
         (
             changed(2, FOUR[0]),
-            r"shape \[12, 5, 5\], but that of tiny has \[6, 5, 5\]",
+            r"shape \[12, 5, 5\], but in the original file of tiny it has \[6, 5, 5\]",
         ),
         (
             changed(3, FOUR[3][:-1] + b"\x0a"),
-            "labels in the file are 1 to 10, but those of tiny are 0",
+            "labels in the file are 1 to 10, but the labels of tiny are 0",
         ),
         (
             changed(0, FOUR[0][:-1] + b"\x07"),
-            "the SHA-256 checksum of the file is .*, but that of tiny is",
+            "the SHA-256 checksum of the file is .*, but the original file of tiny has",
         ),
         (changed(1, b""), r"begins with the bytes \(none\)"),
     ],

@@ -133,7 +133,7 @@ def test_the_page_has_a_number_in_every_cell_and_needs_nothing_else():
     # The map of all cells, and those under usual conditions at a glance.
     assert page.count(">67</text>") == len(cells) + 2
     assert "colour of the figure: erm " in page  # told when pointed at
-    assert "in the unseen environment" in page and "Bayes limit" in page
+    assert "at the unseen place" in page and "Bayes limit" in page
     assert "src=" not in page and "href=" not in page
     assert build_stress_test_page([], LEARNER, [], "").count("<svg") == 0
 

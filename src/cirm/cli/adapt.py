@@ -57,7 +57,7 @@ def adapt_model_command(
     as_json: Json = False,
     report: ReportFile = None,
 ) -> None:
-    """Adapt a model to a new place, from rows whose targets are not known.
+    """Adapt a model to a new place, using rows whose targets are unknown.
 
     What the model found to differ between places is estimated anew from these
     rows. Prints what changed, with intervals, and what was not adapted and why. The
