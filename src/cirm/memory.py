@@ -184,20 +184,22 @@ def move_tensors_to_device(part: Any, device: str) -> Any:  # noqa: ANN401  nest
     return type(part)(*(move_tensors_to_device(piece, device) for piece in part))
 
 
-def stack_replicas(states: Sequence[Nested]) -> Nested:
+def stack_states_of_replicas(states: Sequence[Nested]) -> Nested:
     """Return one tuple of tensors with a leading replica axis; they may be nested."""
     parts: Any = states
     if isinstance(parts[0], Tensor):
         return torch.stack(parts)  # type: ignore[return-value]
-    return type(parts[0])(*(stack_replicas(part) for part in zip(*parts, strict=True)))
+    return type(parts[0])(
+        *(stack_states_of_replicas(part) for part in zip(*parts, strict=True))
+    )
 
 
-def select_replica(state: Nested, replica: int) -> Nested:
+def select_state_of_replica(state: Nested, replica: int) -> Nested:
     """Return the tensors of one replica."""
     if isinstance(state, Tensor):
         return state[replica]  # type: ignore[return-value]
     parts: Any = state
-    return type(parts)(*(select_replica(part, replica) for part in parts))
+    return type(parts)(*(select_state_of_replica(part, replica) for part in parts))
 
 
 def draw_rows_without_replacement(

@@ -208,7 +208,7 @@ def run_missing_search_trials(
         f"Searching for settings of {search.learner_key} in {trials}: {len(jobs)} "
         f"training jobs, {left} of them left to run."
     )
-    return run_unfinished_jobs(
+    return run_jobs_without_records(
         jobs, folder, engine, f"cirm select {search.learner_key}", budget
     )
 
@@ -232,7 +232,7 @@ def add_test_scores_of_selected_settings(
         f"{len(jobs)} jobs."
     )
     every = [job for some in jobs.values() for job in some]
-    failures = run_unfinished_jobs(
+    failures = run_jobs_without_records(
         every, folder, engine, "scoring the selected settings", budget
     )
     for pick in summary["picks"].values():
@@ -243,7 +243,7 @@ def add_test_scores_of_selected_settings(
     return failures
 
 
-def run_unfinished_jobs(
+def run_jobs_without_records(
     jobs: Sequence[TrainingJob],
     folder: Path,
     engine: JobEngine,

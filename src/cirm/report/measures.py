@@ -19,7 +19,7 @@ from cirm.report.summary import (
     METRICS,
     MeanAndStd,
     average_values_over_seeds,
-    find_arrival_stage,
+    find_stage_of_first_training,
     group_records_by_learner,
 )
 from cirm.report.table import ReportTable, Row, build_mean_and_std_cell
@@ -167,7 +167,7 @@ def _compute_transfer_measures_of_seed(scores: list[ScoreRecord]) -> list[ScoreR
         stage = score.stage + 1 if score.split == "train" else 0
         stages[score.environment][stage] = sign * score.value
     arrivals = {
-        name: find_arrival_stage(train[0].order, index)
+        name: find_stage_of_first_training(train[0].order, index)
         for index, name in enumerate(names)
     }
     values: dict[str, float | None] = {}

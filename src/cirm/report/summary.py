@@ -272,12 +272,14 @@ def _build_scores_of_environment_by_stage(
             (stage, average_values_over_seeds(after[stage])) for stage in sorted(after)
         )
         split, order = rows[0].split, rows[0].order
-        arrival = find_arrival_stage(order, index) if split == "train" else None
+        arrival = (
+            find_stage_of_first_training(order, index) if split == "train" else None
+        )
         tracks.append(EnvironmentScoresByStage(environment, split, arrival, points))
     return tracks
 
 
-def find_arrival_stage(order: str, index: int) -> int | None:
+def find_stage_of_first_training(order: str, index: int) -> int | None:
     """Return the stage, from 1, in which a training environment arrives, if known."""
     if order in ("joint", "sequential"):
         return 1 if order == "joint" else index + 1

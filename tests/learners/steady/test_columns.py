@@ -5,7 +5,7 @@ import torch
 
 from cirm.environments import Environment, Stream, Task
 from cirm.learners import create
-from cirm.learners.steady.columns_basis import find_one_hot_blocks
+from cirm.learners.steady.columns_basis import find_one_hot_feature_blocks
 from cirm.model.state_tensors import (
     flatten_state_to_tensors_by_path,
     restore_state_from_tensors,
@@ -202,8 +202,8 @@ def test_one_hot_columns_are_found_without_being_told():
     number = torch.randn(200, 1, generator=generator)
     flag = torch.randint(2, (200, 1), generator=generator).float()
     features = torch.cat([number, flag, one_hot, flag, number], 1)
-    assert find_one_hot_blocks(features) == (1, 1, 4, 1, 1)
-    assert find_one_hot_blocks(features[:, :5]) == (1, 1, 1, 1, 1)
+    assert find_one_hot_feature_blocks(features) == (1, 1, 4, 1, 1)
+    assert find_one_hot_feature_blocks(features[:, :5]) == (1, 1, 1, 1, 1)
 
 
 def test_a_noisy_copy_does_not_hide_the_shortcut():

@@ -6,7 +6,7 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
 from cirm.learners.steady import columns_blocks
-from cirm.learners.steady.columns_blocks import group_units_into_clusters
+from cirm.learners.steady.columns_blocks import group_correlated_columns_into_clusters
 from cirm.learners.steady.columns_effects import compute_least_squared_correlation
 
 
@@ -17,7 +17,7 @@ def test_clusters_are_those_of_average_linkage(seed):
     mixture = torch.eye(d) + 0.4 * torch.rand(d, d, generator=generator).pow(3)
     features = torch.randn(n, d, generator=generator).double() @ mixture.double()
     targets = torch.randint(2, (n, 1), generator=generator).double()
-    found = group_units_into_clusters(features, targets, torch.arange(d))
+    found = group_correlated_columns_into_clusters(features, targets, torch.arange(d))
     residuals = torch.stack([features[targets[:, 0] == y].mean(0) for y in (0, 1)])
     residuals = features - residuals[targets[:, 0].long()]
     distances = 1 - torch.corrcoef(residuals.T).square().fill_diagonal_(1.0)
@@ -33,6 +33,14 @@ def test_too_many_columns_are_not_grouped(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(200, 1, generator=generator).double().repeat(1, 4)
     targets, unit = torch.arange(200)[:, None].double() % 2, torch.arange(4)
-    assert group_units_into_clusters(features, targets, unit).tolist() == [0] * 4
+    assert (
+        group_correlated_columns_into_clusters(features, targets, unit).tolist()
+        == [0] * 4
+    )
     monkeypatch.setattr(columns_blocks, "MOST_CLUSTERED", 3)
-    assert group_units_into_clusters(features, targets, unit).tolist() == [0, 1, 2, 3]
+    assert group_correlated_columns_into_clusters(features, targets, unit).tolist() == [
+        0,
+        1,
+        2,
+        3,
+    ]

@@ -5,9 +5,9 @@ import torch
 
 from cirm.environments import Environment, Stream, Task
 from cirm.learners.steady.columns_changes import (
-    _find_changed_effects,
+    _find_effects_that_change,
     compute_p_values_given_usual_spread,
-    compute_share_of_look,
+    compute_share_of_significance_level,
     estimate_usual_spread_of_effects,
 )
 from cirm.learners.steady.columns_effects import (
@@ -16,8 +16,8 @@ from cirm.learners.steady.columns_effects import (
     measure_partial_coefficients,
 )
 from cirm.learners.steady.columns_residual import compute_explained_fractions
-from cirm.learners.steady.meta_analysis import combine_effects
-from cirm.memory import select_replica
+from cirm.learners.steady.meta_analysis import combine_effects_of_environments
+from cirm.memory import select_state_of_replica
 from tests.learners.steady.test_columns import train
 
 
@@ -51,7 +51,7 @@ def test_a_change_that_all_effects_share_is_no_shortcut(noise):
     every, unit = torch.ones(6).bool(), torch.arange(6)
 
     def find(values):
-        found = _find_changed_effects(
+        found = _find_effects_that_change(
             (values, variances), every, every, unit, 0.05, noise
         )
         return found[:, 0].tolist()
@@ -92,7 +92,9 @@ def test_effects_that_vary_as_usual_are_rarely_called_changed():
         ]
     )
     assert float((p_values < 0.01).double().mean()) < 0.08
-    plain = combine_effects(effects.movedim(1, 0), variances[:, None]).p_value()
+    plain = combine_effects_of_environments(
+        effects.movedim(1, 0), variances[:, None]
+    ).p_value()
     assert float((plain < 0.01).double().mean()) > 0.25  # as if none were usual
 
 
@@ -141,7 +143,7 @@ def test_causes_of_the_target_are_related_given_it_and_a_mark_of_it_is_not():
         x[:, 2] += 0.8 * y
         places.append(Environment(name, x, y, Task.regression()))
     _, state = train(Stream.create_sequential(places))
-    state = select_replica(state, 0)
+    state = select_state_of_replica(state, 0)
     found = compute_explained_fractions(state, torch.arange(3))
     first, second = 1 / 2.49, 0.49 / 2.49  # squared correlations with y
     expected = first * second / ((1 - first) * (1 - second))
@@ -160,8 +162,10 @@ def test_all_looks_together_keep_the_level(growth):
     named = torch.zeros(count, dtype=torch.bool)
     for look in range(1, places):
         seen = slice(look + 1)
-        summary = combine_effects(effects[seen], variances[seen].expand(-1, count))
-        share = level * compute_share_of_look(look)
+        summary = combine_effects_of_environments(
+            effects[seen], variances[seen].expand(-1, count)
+        )
+        share = level * compute_share_of_significance_level(look)
         named |= summary.compute_spread_or_drift_p_value() < share
     rate = float(named.double().mean())
     assert 0.7 * level < rate < level

@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from cirm.learners.steady.columns_posterior import (
-    EffectPrior,
+    StudentEffectPrior,
     convert_effects_to_logits,
-    estimate_category_table,
+    estimate_category_frequencies_by_class,
     estimate_effect_on_log_odds,
     estimate_slope_on_numerical_target,
 )
 
-FLAT = EffectPrior(0.0, 100.0, 1.0)
+FLAT = StudentEffectPrior(0.0, 100.0, 1.0)
 
 
 def draw_classes(n, agreement, seed=0):
@@ -45,7 +45,7 @@ def test_soft_labels_that_are_certain_give_the_labelled_estimate():
 
 def test_soft_labels_that_say_nothing_leave_the_prior():
     _, u, _ = draw_classes(500, 0.8)
-    prior = EffectPrior(1.0, 0.5, 30.0)
+    prior = StudentEffectPrior(1.0, 0.5, 30.0)
     posterior = estimate_effect_on_log_odds(torch.full_like(u, 0.4), u, prior)
     assert posterior.median == pytest.approx(1.0, abs=0.15)
 
@@ -74,7 +74,7 @@ def test_the_regression_form_is_exact_for_normal_variables():
     y = f + rest**0.5 * torch.randn(n, generator=generator).double()
     u = slope * y + noise**0.5 * torch.randn(n, generator=generator).double() + 3.0
     posterior, slopes, total = estimate_slope_on_numerical_target(
-        f, u, rest, EffectPrior(0.0, 100.0, 1.0)
+        f, u, rest, StudentEffectPrior(0.0, 100.0, 1.0)
     )
     assert total == pytest.approx(noise + slope**2 * rest, rel=0.02)
     assert float(slopes.mean()) == pytest.approx(slope, abs=0.01)
@@ -98,14 +98,15 @@ def draw_categories(n, seed=0):
 
 def test_em_recovers_the_known_table_of_a_category():
     soft, members, truth = draw_categories(20_000)
-    table = estimate_category_table(soft, members)
+    table = estimate_category_frequencies_by_class(soft, members)
     assert torch.allclose(table.logs.exp(), truth, atol=0.03)
     assert torch.allclose(table.overall, truth.mean(1), atol=0.02)
 
 
 def test_the_errors_of_a_table_match_its_spread_over_draws():
     tables = [
-        estimate_category_table(*draw_categories(600, seed)[:2]) for seed in range(40)
+        estimate_category_frequencies_by_class(*draw_categories(600, seed)[:2])
+        for seed in range(40)
     ]
     spread = torch.stack([table.logs for table in tables]).std(0)
     claimed = torch.stack([table.errors for table in tables]).mean(0)
@@ -115,5 +116,9 @@ def test_the_errors_of_a_table_match_its_spread_over_draws():
 def test_a_category_that_says_nothing_gives_no_evidence():
     soft, members, _ = draw_categories(5_000)
     members = members[torch.randperm(5_000, generator=torch.Generator().manual_seed(1))]
-    evidence = estimate_category_table(soft, members).draw_evidence().mean(0)
+    evidence = (
+        estimate_category_frequencies_by_class(soft, members)
+        .draw_log_likelihood_ratios()
+        .mean(0)
+    )
     assert float(evidence.abs().max()) < 0.15

@@ -7,14 +7,14 @@ import torch
 from torch.nn import functional as F
 
 from cirm.learners.steady import columns_search
-from cirm.learners.steady.columns_changes import compute_share_of_look
+from cirm.learners.steady.columns_changes import compute_share_of_significance_level
 from cirm.learners.steady.columns_frequencies import estimate_intercept_shifts
 from cirm.learners.steady.columns_learn import (
     create_state_from_first_environment,
-    learn_environment,
+    update_state_with_environment,
 )
 from cirm.learners.steady.columns_posterior import (
-    EffectPrior,
+    StudentEffectPrior,
     estimate_slope_on_numerical_target,
 )
 from cirm.learners.steady.columns_predict import USUAL_SPREAD, measure_intercept_spread
@@ -38,7 +38,7 @@ def two_places():
     state = create_state_from_first_environment(*first, (), is_value=False)
     for x, y in (first, second):
         summary = summarise_environment(state, x, y, is_value=False)
-        state = learn_environment(state, x, y, summary, is_value=False)
+        state = update_state_with_environment(state, x, y, summary, is_value=False)
     return state
 
 
@@ -70,7 +70,7 @@ def test_each_look_spends_its_share_of_the_level(two_places, monkeypatch):
         state = find_and_set_aside_unstable_features(
             state, [summary], 0.05, none, none, False
         )
-    shares = [0.05 * compute_share_of_look(look) for look in range(1, 41)]
+    shares = [0.05 * compute_share_of_significance_level(look) for look in range(1, 41)]
     assert spent == pytest.approx(shares)
 
 
@@ -102,7 +102,7 @@ def test_rows_that_say_nothing_leave_the_prior_of_an_effect():
     generator = torch.Generator().manual_seed(0)
     values = torch.randn(50, generator=generator).double()
     prediction = 1e-9 * torch.randn(50, generator=generator).double()
-    prior = EffectPrior(0.4, 0.5, 5.0)
+    prior = StudentEffectPrior(0.4, 0.5, 5.0)
     found, _, total = estimate_slope_on_numerical_target(prediction, values, 1.0, prior)
     limit = 0.98 * total**0.5
     last = limit / (total - limit**2)

@@ -4,7 +4,10 @@ import torch
 
 from cirm import Environment, Randomness, Task
 from cirm.learners.steady import columns_rows
-from cirm.learners.steady.columns_rows import count_rows_to_use, take_rows_up_to_limit
+from cirm.learners.steady.columns_rows import (
+    count_rows_within_limit,
+    take_rows_up_to_limit,
+)
 
 
 def test_a_small_environment_is_learned_whole():
@@ -28,9 +31,9 @@ def test_a_part_is_drawn_at_random_and_every_row_at_most_once(monkeypatch):
 def test_a_rare_class_keeps_all_rows_that_it_needs():
     rare = torch.zeros(1, 1_000_000, dtype=torch.int64)
     rare[0, :3000] = 1
-    assert count_rows_to_use(rare, 2) == 1_000_000
+    assert count_rows_within_limit(rare, 2) == 1_000_000
     rare[0, :25_000] = 1
-    assert count_rows_to_use(rare, 2) == 200_000
+    assert count_rows_within_limit(rare, 2) == 200_000
     rare[0, :400_000] = 1
-    assert count_rows_to_use(rare, 2) == 100_000
-    assert count_rows_to_use(rare.float(), 0) == 100_000
+    assert count_rows_within_limit(rare, 2) == 100_000
+    assert count_rows_within_limit(rare.float(), 0) == 100_000

@@ -4,17 +4,17 @@ import pytest
 import torch
 
 from cirm.environments import Environment, Stream, Task
-from cirm.learners.steady.columns_basis import fit_basis
+from cirm.learners.steady.columns_basis import fit_feature_basis
 from cirm.learners.steady.columns_predict import (
     fit_calibration_slope,
     predict_calibration_slope,
 )
 from cirm.learners.steady.columns_scores import (
-    compute_scores,
-    cross_fit_scores,
+    compute_block_scores,
+    cross_fit_block_scores,
     learn_weights_of_block_scores,
 )
-from cirm.learners.steady.columns_state import create_empty_state
+from cirm.learners.steady.columns_state import create_empty_columns_state
 from tests.learners.steady.test_columns import train
 
 
@@ -33,9 +33,9 @@ def correlate(one, other):
 
 def test_scores_have_the_shape_of_the_effect():
     x, y = draw_columns(2000)
-    basis, block = fit_basis(x, 1), torch.arange(3)
+    basis, block = fit_feature_basis(x, 1), torch.arange(3)
     weights = learn_weights_of_block_scores(basis, x, y, block)
-    scores = compute_scores(basis, x, weights, block)
+    scores = compute_block_scores(basis, x, weights, block)
     assert correlate(scores[:, 0], x[:, 0]) > 0.99
     assert correlate(scores[:, 1], -x[:, 1].abs()) > 0.95
     assert len(scores[:, 2].unique()) == 2
@@ -44,9 +44,9 @@ def test_scores_have_the_shape_of_the_effect():
 
 def test_a_block_has_one_score_at_its_first_feature():
     x, y = draw_columns(500)
-    basis, block = fit_basis(x, 1), torch.tensor([0, 0, 2])
+    basis, block = fit_feature_basis(x, 1), torch.tensor([0, 0, 2])
     weights = learn_weights_of_block_scores(basis, x, y, block)
-    scores = compute_scores(basis, x, weights, block)
+    scores = compute_block_scores(basis, x, weights, block)
     assert not scores[:, 1].any()
     assert correlate(scores[:, 0], x[:, 0] - 2 * x[:, 1].abs()) > 0.9
 
@@ -55,10 +55,10 @@ def test_halves_have_one_centre_one_sign_and_two_values():
     """Even where the target says nothing, and each half learns its own noise."""
     x, _ = draw_columns(400)
     y = torch.randn(400, generator=torch.Generator().manual_seed(3)).double()
-    basis, block = fit_basis(x, 1), torch.arange(3)
+    basis, block = fit_feature_basis(x, 1), torch.arange(3)
     weights = learn_weights_of_block_scores(basis, x, y, block)
-    scores = cross_fit_scores(basis, x, y, weights, block)
-    whole = compute_scores(basis, x, weights, block)
+    scores = cross_fit_block_scores(basis, x, y, weights, block)
+    whole = compute_block_scores(basis, x, weights, block)
     for half in (slice(0, None, 2), slice(1, None, 2)):
         assert scores[half].mean(0).tolist() == pytest.approx([0.0] * 3, abs=0.2)
         for column in range(3):
@@ -115,7 +115,7 @@ def test_the_slope_on_arrival_is_that_of_least_squares_or_of_the_log_odds(slope)
 
 
 def test_the_slope_for_a_new_place_is_between_one_and_that_on_arrival():
-    arrivals = create_empty_state(1, 2, 1, 2, 0, 0, 0).arrivals
+    arrivals = create_empty_columns_state(1, 2, 1, 2, 0, 0, 0).arrivals
     assert float(predict_calibration_slope(arrivals)) == 1.0
 
     def predict(slopes, variance):

@@ -50,7 +50,7 @@ from cirm.learners.steady.directions_views import (
     hide_feature_in_rows,
     measure_feature_visibility,
 )
-from cirm.memory import select_replica
+from cirm.memory import select_state_of_replica
 from cirm.randomness import Randomness
 
 
@@ -492,7 +492,7 @@ def test_a_misread_feature_that_means_what_it_meant_before_may_be_a_leak(
     state.views.mixing[:] = torch.eye(1)
     state.tables[0, 0, 0] = torch.tensor([[400.0, 100], [50, 450]])
     one = torch.ones(1)
-    state = select_replica(state._replace(found=one, places=one), 0)
+    state = select_state_of_replica(state._replace(found=one, places=one), 0)
     estimate = torch.tensor([[agreement, 1 - agreement]])
     estimate = torch.cat([estimate, estimate.flip(1)])[None].double()
     assert may_misread_feature_leak_class(state, estimate) == is_suspect
@@ -503,7 +503,9 @@ def test_information_counts_what_the_stable_model_knows_beside_how_often_it_is_r
     state = directions_state.allocate_directions_state_tensors(state, (4,), 2)
     state.moments.counts[:] = 500
     state.gains[0, 1] = torch.tensor([1000.0, -0.683, 0.49, -0.5, 0.8])
-    information = measure_log_likelihood_gain_over_chance(select_replica(state, 0))
+    information = measure_log_likelihood_gain_over_chance(
+        select_state_of_replica(state, 0)
+    )
     assert information == pytest.approx(1000 * (math.log(2) - 0.683), abs=0.01)
 
 

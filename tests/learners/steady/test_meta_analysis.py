@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from cirm.learners.steady.meta_analysis import UNKNOWN, combine_effects
+from cirm.learners.steady.meta_analysis import UNKNOWN, combine_effects_of_environments
 
 # BCG vaccine against tuberculosis: cases and others among the vaccinated, and among
 # the controls, of 13 trials (Colditz et al. 1994), as in R's package metafor.
@@ -29,7 +29,7 @@ def summarise():
     vaccinated, controls = ill + well, control_ill + control_well
     effects = (ill / vaccinated).log() - (control_ill / controls).log()
     variances = 1 / ill - 1 / vaccinated + 1 / control_ill - 1 / controls
-    return combine_effects(effects, variances)
+    return combine_effects_of_environments(effects, variances)
 
 
 def test_the_bcg_trials_give_the_published_summary():
@@ -49,7 +49,7 @@ def test_the_prediction_interval_has_a_student_tail():
 
 
 def test_equal_effects_have_no_spread():
-    summary = combine_effects(torch.ones(5), torch.full((5,), 0.2))
+    summary = combine_effects_of_environments(torch.ones(5), torch.full((5,), 0.2))
     assert float(summary.spread) == 0
     assert float(summary.error) == pytest.approx(0.2, abs=1e-6)
     assert float(summary.p_value()) == 1
@@ -57,8 +57,8 @@ def test_equal_effects_have_no_spread():
 
 def test_an_effect_that_was_not_measured_changes_nothing():
     effects, variances = torch.tensor([1.0, 2.0]), torch.tensor([0.1, 0.3])
-    alone = combine_effects(effects, variances)
-    more = combine_effects(
+    alone = combine_effects_of_environments(effects, variances)
+    more = combine_effects_of_environments(
         torch.cat([effects, torch.tensor([9.0])]),
         torch.cat([variances, torch.tensor([UNKNOWN])]),
     )
@@ -68,7 +68,7 @@ def test_an_effect_that_was_not_measured_changes_nothing():
 
 def test_between_two_environments_a_drift_is_the_difference():
     effects, variances = torch.tensor([1.0, 2.5]), torch.tensor([0.1, 0.3])
-    summary = combine_effects(effects, variances)
+    summary = combine_effects_of_environments(effects, variances)
     assert float(summary.trend) == pytest.approx(float(summary.heterogeneity))
     assert summary.compute_spread_or_drift_p_value() == summary.p_value()
 
@@ -76,14 +76,16 @@ def test_between_two_environments_a_drift_is_the_difference():
 def test_a_drift_has_more_power_than_q():
     """Equal steps are all of Q, with one degree of freedom instead of nine."""
     effects = torch.arange(10).double()
-    summary = combine_effects(0.2 * effects, torch.ones(10).double() * 0.1)
+    summary = combine_effects_of_environments(
+        0.2 * effects, torch.ones(10).double() * 0.1
+    )
     assert float(summary.trend) == pytest.approx(float(summary.heterogeneity))
     assert (
         float(summary.compute_spread_or_drift_p_value())
         < 1e-6
         < float(summary.p_value())
     )
-    turned = combine_effects(
+    turned = combine_effects_of_environments(
         0.2 * effects[[0, 9, 1, 8, 2, 7, 3, 6, 4, 5]], torch.ones(10).double() * 0.1
     )
     twice = 2 * float(turned.p_value())
@@ -93,7 +95,7 @@ def test_a_drift_has_more_power_than_q():
 def test_p_values_of_change_are_not_too_small():
     generator = torch.Generator().manual_seed(0)
     effects = torch.randn(5, 4000, generator=generator).double()
-    found = combine_effects(
+    found = combine_effects_of_environments(
         effects, torch.ones_like(effects)
     ).compute_spread_or_drift_p_value()
     assert 0.03 < float((found < 0.05).double().mean()) < 0.06

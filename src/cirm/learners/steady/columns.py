@@ -18,39 +18,42 @@ from torch.nn import functional as F
 
 from cirm.environments import Stage
 from cirm.learners.steady import columns_learn as learn
-from cirm.learners.steady.columns_adapt import adapt_predictor, compute_residual_ratio
-from cirm.learners.steady.columns_arrival import score_models_on_arrival
-from cirm.learners.steady.columns_explain import explain_state
+from cirm.learners.steady.columns_adapt import (
+    add_evidence_of_unstable_features,
+    compute_relative_size_of_residuals,
+)
+from cirm.learners.steady.columns_arrival import score_models_on_new_environment
+from cirm.learners.steady.columns_explain import explain_state_of_columns
 from cirm.learners.steady.columns_predict import compute_outputs_of_predictor
 from cirm.learners.steady.columns_products import drop_unstable_feature_products
 from cirm.learners.steady.columns_refuse import (
     FEWEST_ROWS,
     UNCLEAR,
-    has_adapting_frequencies_helped,
+    has_adapting_to_frequencies_helped,
     list_reasons_not_to_adapt,
 )
 from cirm.learners.steady.columns_rows import take_rows_up_to_limit
 from cirm.learners.steady.columns_search import (
-    add_environment_summary,
+    append_environment_summary_to_state,
     center_environment_moments,
     find_and_set_aside_unstable_features,
     summarise_environment,
 )
 from cirm.learners.steady.columns_state import (
     SAMPLES,
-    Adaptation,
-    ColumnsState,
-    create_empty_adaptation,
-    create_empty_state,
+    ColumnsAdaptation,
+    SteadyTableState,
+    create_empty_columns_adaptation,
+    create_empty_columns_state,
 )
 from cirm.learners.steady.columns_unlabelled import set_changed_features_aside
-from cirm.memory import select_replica, stack_replicas
+from cirm.memory import select_state_of_replica, stack_states_of_replicas
 from cirm.randomness import Randomness
 from cirm.training import Watch
 
 
 @dataclass(frozen=True)
-class ColumnsEngine:
+class SteadyTableEngine:
     """The engine for vectors whose entries are columns of a table.
 
     Args:
@@ -69,24 +72,28 @@ class ColumnsEngine:
     stable: tuple[int, ...] = ()
     widths: tuple[int, ...] = ()
 
-    def init(self, randomness: Randomness) -> ColumnsState:
+    def init(self, randomness: Randomness) -> SteadyTableState:
         """Return the state before any data."""
         outputs = 1 if self.classes <= 2 else self.classes
-        empty = create_empty_state(0, 0, outputs, max(1, self.classes), 0, 0, 0)
-        return stack_replicas([empty] * len(randomness.seeds))
+        empty = create_empty_columns_state(0, 0, outputs, max(1, self.classes), 0, 0, 0)
+        return stack_states_of_replicas([empty] * len(randomness.seeds))
 
     def observe(
-        self, state: ColumnsState, stage: Stage, randomness: Randomness, watch: Watch
-    ) -> ColumnsState:
+        self,
+        state: SteadyTableState,
+        stage: Stage,
+        randomness: Randomness,
+        watch: Watch,
+    ) -> SteadyTableState:
         """Return the state after a stage of labelled environments."""
         replicas = len(randomness.seeds)
         rows = [take_rows_up_to_limit(e, randomness, self.classes) for e in stage]
         outputs = state.base.levels.shape[-1]
-        states: list[ColumnsState] = []
+        states: list[SteadyTableState] = []
         parts = replicas * (1 + 2 * len(rows))  # each takes about as long
         done = 0
 
-        def report() -> None:
+        def report_observed_environment() -> None:
             nonlocal done
             done += 1
             watch(done, parts, {})
@@ -97,9 +104,13 @@ class ColumnsEngine:
                 for x, y in rows
             ]
             source = Randomness((randomness.seeds[replica],), ("steady",))
-            own = select_replica(state, replica)
-            states.append(self._observe_replica(own, data, outputs, source, report))
-        return stack_replicas(states)
+            own = select_state_of_replica(state, replica)
+            states.append(
+                self._observe_stage_of_replica(
+                    own, data, outputs, source, report_observed_environment
+                )
+            )
+        return stack_states_of_replicas(states)
 
     def _encode_targets(self, targets: Tensor) -> Tensor:
         """Return targets [n] as one column per class, or as values [n, 1]."""
@@ -107,14 +118,14 @@ class ColumnsEngine:
             return targets.double()[:, None]
         return F.one_hot(targets, self.classes).double()
 
-    def _observe_replica(
+    def _observe_stage_of_replica(
         self,
-        state: ColumnsState,
+        state: SteadyTableState,
         data: list[tuple[Tensor, Tensor]],
         outputs: int,
         source: Randomness,
         report: Callable[[], None],
-    ) -> ColumnsState:
+    ) -> SteadyTableState:
         is_value = not self.classes
         if not len(state.unit):
             state = learn.create_state_from_first_environment(
@@ -131,7 +142,7 @@ class ColumnsEngine:
         for x, y in data:
             summaries.append(summarise_environment(seen, x, y, is_value))
             report()
-            seen = add_environment_summary(seen, summaries[-1])
+            seen = append_environment_summary_to_state(seen, summaries[-1])
         state = find_and_set_aside_unstable_features(
             state, summaries, self.level, named, protected, is_value
         )
@@ -140,16 +151,16 @@ class ColumnsEngine:
                 share = 6 / (math.pi * count) ** 2
                 moments = center_environment_moments(summary)
                 state = drop_unstable_feature_products(state, moments, share)
-                state = score_models_on_arrival(
+                state = score_models_on_new_environment(
                     state, x, y, normals, self.trust, is_value
                 )
-            state = learn.learn_environment(state, x, y, summary, is_value)
+            state = learn.update_state_with_environment(state, x, y, summary, is_value)
             report()
-        predictor = learn.draw_trusted_predictor(state, self.trust, normals)
+        predictor = learn.draw_coefficients_of_trusted_model(state, self.trust, normals)
         return state._replace(
-            base=learn.draw_stable_predictor(state, normals),
+            base=learn.draw_coefficients_of_stable_model(state, normals),
             predictor=predictor,
-            adaptation=create_empty_adaptation(
+            adaptation=create_empty_columns_adaptation(
                 predictor, d, outputs, max(1, self.classes)
             ),
         )
@@ -161,11 +172,11 @@ class ColumnsEngine:
             torch.arange(len(widths)), torch.tensor(columns, dtype=torch.int64)
         ).repeat_interleave(widths)
 
-    def outputs(self, state: ColumnsState, inputs: Tensor) -> Tensor:
+    def outputs(self, state: SteadyTableState, inputs: Tensor) -> Tensor:
         """Return logits or values [replica, sample, n, k]."""
         pieces = []
         for replica in range(len(inputs)):
-            own = select_replica(state, replica)
+            own = select_state_of_replica(state, replica)
             rows = inputs[replica].flatten(1)
             if not len(own.unit):
                 k = own.base.levels.shape[-1]
@@ -178,16 +189,20 @@ class ColumnsEngine:
             )
         return torch.stack(pieces).to(inputs.dtype)
 
-    def adapt(self, state: ColumnsState, inputs: Tensor) -> ColumnsState:
+    def adapt(self, state: SteadyTableState, inputs: Tensor) -> SteadyTableState:
         """Return the state for the environment of unlabelled inputs."""
-        return stack_replicas(
+        return stack_states_of_replicas(
             [
-                self._adapt_replica(select_replica(state, i), rows.flatten(1).double())
+                self._adapt_state_of_replica(
+                    select_state_of_replica(state, i), rows.flatten(1).double()
+                )
                 for i, rows in enumerate(inputs)
             ]
         )
 
-    def _adapt_replica(self, state: ColumnsState, inputs: Tensor) -> ColumnsState:
+    def _adapt_state_of_replica(
+        self, state: SteadyTableState, inputs: Tensor
+    ) -> SteadyTableState:
         basis = state.basis.expand(inputs)
         before, state = state, self._set_changed_features_aside(state, inputs)
         found = state.unstable & ~before.unstable
@@ -195,11 +210,11 @@ class ColumnsEngine:
         chosen = (state.unstable & state.needed & (reasons == 0)).nonzero()[:, 0]
         has_frequencies = len(
             inputs
-        ) >= FEWEST_ROWS and has_adapting_frequencies_helped(state)
-        adapted = adapt_predictor(
+        ) >= FEWEST_ROWS and has_adapting_to_frequencies_helped(state)
+        adapted = add_evidence_of_unstable_features(
             state,
             basis,
-            learn.summarise_effects(state),
+            learn.summarise_effects_over_environments(state),
             chosen.tolist(),
             self.trust,
             has_frequencies,
@@ -207,21 +222,21 @@ class ColumnsEngine:
         reasons = torch.where(adapted.unclear, UNCLEAR, reasons)
         is_changed = has_frequencies or bool((found | (reasons == 0))[chosen].any())
         return before._replace(
-            adaptation=Adaptation(
+            adaptation=ColumnsAdaptation(
                 adapted.predictor if is_changed else state.predictor,
                 torch.tensor(len(inputs)),
                 basis[:, : len(state.unit)].mean(0),
                 adapted.effects,
                 reasons,
                 adapted.frequencies,
-                compute_residual_ratio(before, state, adapted.variance),
+                compute_relative_size_of_residuals(before, state, adapted.variance),
                 found,
             )
         )
 
     def _set_changed_features_aside(
-        self, state: ColumnsState, inputs: Tensor
-    ) -> ColumnsState:
+        self, state: SteadyTableState, inputs: Tensor
+    ) -> SteadyTableState:
         """Set aside features that mean something else in unlabelled inputs [n, d]."""
         d = len(state.unit)
         protected = self._find_features_of_columns(self.stable, d)
@@ -231,17 +246,21 @@ class ColumnsEngine:
         if bool((changed.unstable == state.unstable).all()):
             return state
         normals = _draw_normals(Randomness((0,), ("steady",)), state)
-        return changed._replace(base=learn.draw_stable_predictor(changed, normals))
+        return changed._replace(
+            base=learn.draw_coefficients_of_stable_model(changed, normals)
+        )
 
     def explain(
-        self, state: ColumnsState, columns: Mapping[str, int], environments: int
+        self, state: SteadyTableState, columns: Mapping[str, int], environments: int
     ) -> dict[str, Any]:
         """Explain which columns are unstable and what an adaptation changed."""
-        own = select_replica(state, 0)
-        return explain_state(own, columns, self.trust, self.level, self.classes)
+        own = select_state_of_replica(state, 0)
+        return explain_state_of_columns(
+            own, columns, self.trust, self.level, self.classes
+        )
 
 
-def _draw_normals(source: Randomness, state: ColumnsState) -> Tensor:
+def _draw_normals(source: Randomness, state: SteadyTableState) -> Tensor:
     """Draw the normal numbers [s / 2, k, p] that samples of a model are made of."""
     shape = SAMPLES // 2, *state.stable.mean.shape
     return source.start_draws().normal(*shape)[0].double()

@@ -22,7 +22,7 @@ from cirm.learners.steady.columns_frequencies import (
 from cirm.learners.steady.columns_posterior import (
     build_effect_prior,
     convert_effects_to_logits,
-    estimate_category_table,
+    estimate_category_frequencies_by_class,
     estimate_effect_on_log_odds,
     estimate_slope_on_numerical_target,
 )
@@ -30,22 +30,26 @@ from cirm.learners.steady.columns_predict import (
     compute_outputs_of_predictor,
     measure_intercept_spread,
 )
-from cirm.learners.steady.columns_residual import compute_residual_direction
-from cirm.learners.steady.columns_state import SAMPLES, ColumnsState, Predictor
-from cirm.learners.steady.meta_analysis import UNKNOWN, MetaAnalysis
+from cirm.learners.steady.columns_residual import compute_residual_of_feature_on_others
+from cirm.learners.steady.columns_state import (
+    SAMPLES,
+    CoefficientSamples,
+    SteadyTableState,
+)
+from cirm.learners.steady.meta_analysis import UNKNOWN, EffectMetaAnalysis
 
 LEAST_SUPPORT = 1.0  # gain of log likelihood that one more free number must have (AIC)
 MOST_ROWS = 5_000  # rows used of a larger environment: enough for two digits
 
 
-def sort_and_limit_rows(basis: Tensor, score: Tensor) -> Tensor:
+def sort_rows_and_limit_their_number(basis: Tensor, score: Tensor) -> Tensor:
     """Return rows in an order that is theirs: at most `MOST_ROWS`, by a score [n]."""
     ties = basis @ torch.linspace(1, 2, basis.shape[1], dtype=basis.dtype)
     order = torch.from_numpy(np.lexsort((ties.numpy(), score.numpy())))
     return order[:: -(-len(order) // MOST_ROWS)]
 
 
-class AdaptedModel(NamedTuple):
+class ModelWithAddedEvidence(NamedTuple):
     """The model with the evidence added so far.
 
     Attributes:
@@ -57,7 +61,7 @@ class AdaptedModel(NamedTuple):
         frequencies: Class frequencies; 0 if they were not adapted, [c].
     """
 
-    predictor: Predictor
+    predictor: CoefficientSamples
     outputs: Tensor
     variance: float
     effects: Tensor
@@ -65,15 +69,15 @@ class AdaptedModel(NamedTuple):
     frequencies: Tensor
 
 
-def adapt_predictor(
-    state: ColumnsState,
+def add_evidence_of_unstable_features(
+    state: SteadyTableState,
     basis: Tensor,
-    summary: MetaAnalysis,
+    summary: EffectMetaAnalysis,
     chosen: list[int],
     trust: str,
     has_frequencies: bool = False,
     least_support: float = LEAST_SUPPORT,
-) -> AdaptedModel:
+) -> ModelWithAddedEvidence:
     """Add the evidence of unstable features, as the rows show it, to the stable model.
 
     Args:
@@ -86,11 +90,11 @@ def adapt_predictor(
         least_support: Gain of log likelihood below which a feature is not adapted.
     """
     outputs = compute_outputs_of_predictor(state.base, basis).mean(0)
-    rows = sort_and_limit_rows(basis, outputs[:, 0])
+    rows = sort_rows_and_limit_their_number(basis, outputs[:, 0])
     basis = basis[rows]
     given = state.basis.scale.gt(0) & ~state.unstable
     done = torch.zeros_like(given)
-    adapted = AdaptedModel(
+    adapted = ModelWithAddedEvidence(
         state.base,
         outputs[rows],
         float(state.noise[1]),
@@ -99,7 +103,7 @@ def adapt_predictor(
         torch.zeros(state.places.targets.shape[1], dtype=torch.float64),
     )
     if has_frequencies:
-        adapted = _adapt_class_frequencies(adapted, state)
+        adapted = _adapt_intercepts_to_class_frequencies(adapted, state)
     for turn, feature in enumerate(chosen):
         members = (state.unit == state.unit[feature]) & state.basis.scale.gt(0)
         if bool(done[feature]):
@@ -108,19 +112,23 @@ def adapt_predictor(
         if adapted.variance == 0 and _are_categories_of_one_column(
             state, basis, members
         ):
-            adapted = _add_category_evidence(adapted, state, basis, members)
+            adapted = _add_categorical_feature_to_classifier(
+                adapted, state, basis, members
+            )
             done = done | members
             continue
-        direction, _ = compute_residual_direction(state, feature, given | done)
+        direction, _ = compute_residual_of_feature_on_others(
+            state, feature, given | done
+        )
         values = basis @ direction
         done[feature] = True
         if float(values.std(correction=0)) < 1e-6:
             continue
         order = (torch.arange(SAMPLES) * (2 * turn + 1) + turn) % SAMPLES
         add = (
-            _add_numeric_evidence_for_regression
+            _add_numeric_feature_to_regression
             if adapted.variance > 0
-            else _add_numeric_evidence_for_classes
+            else _add_numeric_feature_to_classifier
         )
         adapted, support = add(
             adapted, summary, feature, direction, values, order, trust
@@ -132,8 +140,8 @@ def adapt_predictor(
     return adapted
 
 
-def compute_residual_ratio(
-    before: ColumnsState, state: ColumnsState, variance: float
+def compute_relative_size_of_residuals(
+    before: SteadyTableState, state: SteadyTableState, variance: float
 ) -> Tensor:
     """Return the size of residuals relative to those before an adaptation, [].
 
@@ -164,9 +172,9 @@ def compute_residual_ratio(
     return (shortfall.clamp(min=1.0) * variance / noise).clamp(max=1.0).sqrt()
 
 
-def _adapt_class_frequencies(
-    adapted: AdaptedModel, state: ColumnsState
-) -> AdaptedModel:
+def _adapt_intercepts_to_class_frequencies(
+    adapted: ModelWithAddedEvidence, state: SteadyTableState
+) -> ModelWithAddedEvidence:
     """Replace the intercepts by those that the rows show."""
     rows = state.places.rows
     usual = rows @ state.places.targets / rows.sum()
@@ -179,15 +187,15 @@ def _adapt_class_frequencies(
     )
 
 
-def _add_numeric_evidence_for_classes(
-    adapted: AdaptedModel,
-    summary: MetaAnalysis,
+def _add_numeric_feature_to_classifier(
+    adapted: ModelWithAddedEvidence,
+    summary: EffectMetaAnalysis,
     feature: int,
     direction: Tensor,
     values: Tensor,
     order: Tensor,
     trust: str,
-) -> tuple[AdaptedModel, float]:
+) -> tuple[ModelWithAddedEvidence, float]:
     """Add what a numeric feature says about the classes, one class at a time."""
     coefficients, levels = (part.clone() for part in adapted.predictor)
     effects, steps, support = adapted.effects.clone(), [], -math.inf
@@ -208,20 +216,20 @@ def _add_numeric_evidence_for_classes(
     logits = average_probabilities_over_samples(
         adapted.outputs + torch.stack(steps, -1)
     )
-    predictor = Predictor(coefficients, levels)
+    predictor = CoefficientSamples(coefficients, levels)
     added = adapted._replace(predictor=predictor, outputs=logits, effects=effects)
     return added, support
 
 
-def _add_numeric_evidence_for_regression(
-    adapted: AdaptedModel,
-    summary: MetaAnalysis,
+def _add_numeric_feature_to_regression(
+    adapted: ModelWithAddedEvidence,
+    summary: EffectMetaAnalysis,
     feature: int,
     direction: Tensor,
     values: Tensor,
     order: Tensor,
     trust: str,
-) -> tuple[AdaptedModel, float]:
+) -> tuple[ModelWithAddedEvidence, float]:
     """Add the evidence of a number for the value of a regression.
 
     E[y | s, u] = f(s) + gain (u - slope f(s) - constant), with the gain that weighs
@@ -244,7 +252,7 @@ def _add_numeric_evidence_for_regression(
     effects = adapted.effects.clone()
     effects[:, feature, 0] = torch.tensor(found[1:4])
     added = adapted._replace(
-        predictor=Predictor(coefficients, levels),
+        predictor=CoefficientSamples(coefficients, levels),
         outputs=adapted.outputs + step[:, None],
         variance=variance * float(kept.mean().clamp(0.05, 1.0)),
         effects=effects,
@@ -252,8 +260,8 @@ def _add_numeric_evidence_for_regression(
     return added, found.support
 
 
-def _extract_category_indicators(
-    state: ColumnsState, basis: Tensor, members: Tensor
+def _extract_category_indicator_columns(
+    state: SteadyTableState, basis: Tensor, members: Tensor
 ) -> Tensor:
     """Return zeros and ones [n, m] of two-valued features, whose values are 0 and 1."""
     index = members.nonzero()[:, 0]
@@ -261,28 +269,31 @@ def _extract_category_indicators(
 
 
 def _are_categories_of_one_column(
-    state: ColumnsState, basis: Tensor, members: Tensor
+    state: SteadyTableState, basis: Tensor, members: Tensor
 ) -> bool:
     """Return whether features are the categories, at least three, of one column."""
     two_valued = bool((state.basis.limit[members] > 1e3).all())
     if int(members.sum()) < 3 or not two_valued:
         return False
-    marked = _extract_category_indicators(state, basis, members).round()
+    marked = _extract_category_indicator_columns(state, basis, members).round()
     return bool((marked.sum(1) <= 1).all()) and bool((marked >= 0).all())
 
 
-def _add_category_evidence(
-    adapted: AdaptedModel, state: ColumnsState, basis: Tensor, members: Tensor
-) -> AdaptedModel:
+def _add_categorical_feature_to_classifier(
+    adapted: ModelWithAddedEvidence,
+    state: SteadyTableState,
+    basis: Tensor,
+    members: Tensor,
+) -> ModelWithAddedEvidence:
     """Add the evidence of a column of categories."""
     coefficients, levels = (part.clone() for part in adapted.predictor)
     soft = compute_clipped_probabilities(adapted.outputs)
     is_binary = soft.shape[1] == 1
     if is_binary:
         soft = torch.cat([1 - soft, soft], 1)
-    marked = _extract_category_indicators(state, basis, members).round()
-    table = estimate_category_table(soft, marked)
-    evidence = table.draw_evidence()
+    marked = _extract_category_indicator_columns(state, basis, members).round()
+    table = estimate_category_frequencies_by_class(soft, marked)
+    evidence = table.draw_log_likelihood_ratios()
     if is_binary:
         evidence = evidence[..., 1:] - evidence[..., :1]
     index = members.nonzero()[:, 0]
@@ -295,7 +306,9 @@ def _add_category_evidence(
         table.logs, table.errors, scale, is_binary
     )
     return adapted._replace(
-        predictor=Predictor(coefficients, levels), outputs=logits, effects=effects
+        predictor=CoefficientSamples(coefficients, levels),
+        outputs=logits,
+        effects=effects,
     )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cirm.learners.steady.columns_adapt import adapt_predictor
+from cirm.learners.steady.columns_adapt import add_evidence_of_unstable_features
 from cirm.learners.steady.columns_learn import (
-    draw_stable_predictor,
-    draw_trusted_predictor,
-    select_modelled_targets,
-    summarise_effects,
+    draw_coefficients_of_stable_model,
+    draw_coefficients_of_trusted_model,
+    select_target_columns_of_model,
+    summarise_effects_over_environments,
 )
 from cirm.learners.steady.columns_predict import (
     compute_outputs_of_predictor,
@@ -19,67 +19,74 @@ from cirm.learners.steady.columns_predict import (
     predict_calibration_slope,
 )
 from cirm.learners.steady.columns_state import (
-    ArrivalScores,
-    ColumnsState,
-    Predictor,
+    CoefficientSamples,
+    ScoresBeforeTraining,
+    SteadyTableState,
     append_row_to_tensors,
 )
 
 
-def score_models_on_arrival(
-    state: ColumnsState,
+def score_models_on_new_environment(
+    state: SteadyTableState,
     inputs: Tensor,
     targets: Tensor,
     normals: Tensor,
     trust: str,
     is_value: bool,
-) -> ColumnsState:
+) -> SteadyTableState:
     """Record how well each kind of model predicts an environment that arrives.
 
     The rows are treated as unlabelled first: the stable model is adapted to them, and
     compared with the labels.
     """
-    base = draw_stable_predictor(state, normals)
+    base = draw_coefficients_of_stable_model(state, normals)
     state = state._replace(base=base)
     basis = state.basis.expand(inputs)
     noise = float(state.noise[1])
     chosen = (state.unstable & state.needed).nonzero()[:, 0].tolist()
-    summary = summarise_effects(state)
+    summary = summarise_effects_over_environments(state)
     predictors = [base]
     predictors += [
-        draw_trusted_predictor(state, t, normals) for t in ("interval", "average")
+        draw_coefficients_of_trusted_model(state, t, normals)
+        for t in ("interval", "average")
     ]
     predictors.append(
-        adapt_predictor(
+        add_evidence_of_unstable_features(
             state, basis, summary, chosen, trust, least_support=0.0
         ).predictor
     )
     losses, scores = zip(
-        *(_score_predictor(p, basis, targets, noise) for p in predictors), strict=True
+        *(
+            _compute_loss_and_score_of_rows(p, basis, targets, noise)
+            for p in predictors
+        ),
+        strict=True,
     )
     d = len(state.unit)
     gains = torch.zeros(d, dtype=torch.float64)
     errors = torch.full((d,), torch.inf, dtype=torch.float64)
 
-    def measure_gain_of_adapting(
+    def measure_score_gain_of_adapting(
         features: list[int], has_frequencies: bool = False
     ) -> tuple[Tensor, Tensor]:
-        alone = adapt_predictor(
+        alone = add_evidence_of_unstable_features(
             state, basis, summary, features, trust, has_frequencies, least_support=0.0
         ).predictor
-        gain = losses[0] - _score_predictor(alone, basis, targets, noise)[0]
+        gain = (
+            losses[0] - _compute_loss_and_score_of_rows(alone, basis, targets, noise)[0]
+        )
         return gain.mean(), compute_variance_of_mean(gain).sqrt() + 1e-9
 
     for unit in state.unit[chosen].unique().tolist():
         own = [j for j in chosen if int(state.unit[j]) == unit]
         gains[state.unit == unit], errors[state.unit == unit] = (
-            measure_gain_of_adapting(own)
+            measure_score_gain_of_adapting(own)
         )
     frequency_gain = gains.new_zeros(()), gains.new_zeros(())
     if not is_value:
-        frequency_gain = measure_gain_of_adapting([], has_frequencies=True)
+        frequency_gain = measure_score_gain_of_adapting([], has_frequencies=True)
     outputs = compute_outputs_of_predictor(base, basis).mean(0)
-    aims = targets if is_value else select_modelled_targets(targets)
+    aims = targets if is_value else select_target_columns_of_model(targets)
     if is_value:
         shift = (aims - outputs).mean(0)
         variance = compute_variance_of_mean(aims - outputs)
@@ -91,7 +98,7 @@ def score_models_on_arrival(
     used = predict_calibration_slope(
         state.arrivals
     )  # what the outputs were multiplied by already
-    entry = ArrivalScores(
+    entry = ScoresBeforeTraining(
         torch.stack([loss.mean() for loss in losses]),
         torch.stack([score.mean() for score in scores]),
         gains,
@@ -132,7 +139,7 @@ def compute_correlation(predictions: Tensor, targets: Tensor) -> Tensor:
 
 
 def _compute_mean_predictions(
-    predictor: Predictor, basis: Tensor, is_value: bool
+    predictor: CoefficientSamples, basis: Tensor, is_value: bool
 ) -> Tensor:
     """Return probabilities or values [n, k], averaged over samples."""
     outputs = compute_outputs_of_predictor(predictor, basis)
@@ -143,8 +150,8 @@ def _compute_mean_predictions(
     return outputs.softmax(-1).mean(0)
 
 
-def _score_predictor(
-    predictor: Predictor, basis: Tensor, targets: Tensor, noise: float
+def _compute_loss_and_score_of_rows(
+    predictor: CoefficientSamples, basis: Tensor, targets: Tensor, noise: float
 ) -> tuple[Tensor, Tensor]:
     """Return the loss and the score of each row, [n] each."""
     prediction = _compute_mean_predictions(predictor, basis, noise > 0)

@@ -25,7 +25,7 @@ ROWS_AT_ONCE = 4_096  # whose basis functions stay in the cache
 QUANTILE_ROWS = 100_000  # rows that fix quantiles, well within a percent
 
 
-class FeatureBasis(NamedTuple):
+class HingeFeatureBasis(NamedTuple):
     """Where features [d] are centred and scaled, and where their hinges bend.
 
     Attributes:
@@ -81,7 +81,7 @@ class FeatureBasis(NamedTuple):
         return torch.maximum(torch.minimum(features, self.limit), -self.limit)
 
 
-def fit_basis(inputs: Tensor, outputs: int) -> FeatureBasis:
+def fit_feature_basis(inputs: Tensor, outputs: int) -> HingeFeatureBasis:
     """Fit the basis to inputs [n, d] for a model with several outputs."""
     inputs = inputs[:: -(-len(inputs) // QUANTILE_ROWS)].double()
     levels = torch.tensor((0.01, *KNOTS, 0.99), dtype=torch.float64)
@@ -103,7 +103,7 @@ def fit_basis(inputs: Tensor, outputs: int) -> FeatureBasis:
     slots = min(MOST_PAIRS, d * (d - 1) // 2) if count else 0
     pairs = torch.zeros(slots, 2, dtype=torch.int64)
     factors = torch.zeros(slots, dtype=torch.float64)
-    basis = FeatureBasis(
+    basis = HingeFeatureBasis(
         centre, scale, limit, knots, torch.ones_like(knots), pairs, factors
     )
     if not count:
@@ -117,8 +117,8 @@ def fit_basis(inputs: Tensor, outputs: int) -> FeatureBasis:
 
 
 def choose_products_of_features(
-    basis: FeatureBasis, unit: Tensor, features: Tensor, residuals: Tensor
-) -> FeatureBasis:
+    basis: HingeFeatureBasis, unit: Tensor, features: Tensor, residuals: Tensor
+) -> HingeFeatureBasis:
     """Add products of features that explain what an additive model leaves over.
 
     The score test of each product, with a robust variance and Bonferroni's correction,
@@ -152,7 +152,7 @@ def choose_products_of_features(
     return basis._replace(pairs=pairs, factors=factors)
 
 
-def find_one_hot_blocks(features: Tensor) -> tuple[int, ...]:
+def find_one_hot_feature_blocks(features: Tensor) -> tuple[int, ...]:
     """Return the widths of columns, given that categories are one-hot encoded.
 
     A block is the shortest run of three or more two-valued features of which exactly
@@ -178,7 +178,7 @@ def find_one_hot_blocks(features: Tensor) -> tuple[int, ...]:
     return tuple(widths)
 
 
-def group_features_into_units(
+def group_features_by_column(
     features: Tensor, widths: tuple[int, ...]
 ) -> tuple[Tensor, Tensor]:
     """Return the unit of each feature and which features represent them, both [d].
@@ -193,7 +193,7 @@ def group_features_into_units(
         constant features and the most frequent category of a column are not.
     """
     d = features.shape[1]
-    sizes = widths or find_one_hot_blocks(features)
+    sizes = widths or find_one_hot_feature_blocks(features)
     starts = torch.tensor(sizes).cumsum(0) - torch.tensor(sizes)
     unit = starts.repeat_interleave(torch.tensor(sizes))
     needed = features.amax(0) > features.amin(0)

@@ -10,7 +10,7 @@ from cirm.learners.steady.columns_effects import compute_least_squared_correlati
 MOST_CLUSTERED = 200  # features that are grouped; pairs of more take too long
 
 
-def group_units_into_clusters(
+def group_correlated_columns_into_clusters(
     features: Tensor, targets: Tensor, unit: Tensor
 ) -> Tensor:
     """Return the cluster of each feature, by its first feature, [d].

@@ -12,16 +12,20 @@ from cirm.learners.steady.columns_effects import (
     LEAST_ALIGNMENT,
     LEAST_EFFECT,
     LEAST_VALUE_EFFECT,
-    EffectContrasts,
-    combine_alignments,
+    EffectEstimates,
+    combine_alignments_of_environments,
 )
 from cirm.learners.steady.columns_refuse import MOST_LEAK
 from cirm.learners.steady.columns_residual import (
     compute_explained_fractions,
-    compute_residual_direction,
+    compute_residual_of_feature_on_others,
 )
-from cirm.learners.steady.columns_state import ColumnsState
-from cirm.learners.steady.meta_analysis import UNKNOWN, MetaAnalysis, combine_effects
+from cirm.learners.steady.columns_state import SteadyTableState
+from cirm.learners.steady.meta_analysis import (
+    UNKNOWN,
+    EffectMetaAnalysis,
+    combine_effects_of_environments,
+)
 
 MOST_OF_LEVEL = 0.9  # spent on blocks that are unrelated to all other features
 RELATED = 0.05  # part of a feature that others explain given the target
@@ -39,7 +43,7 @@ MOST_TOGETHER = 3  # units that change together; more are another kind of enviro
 Effects = tuple[Tensor, Tensor]
 
 
-def compute_share_of_look(look: int) -> float:
+def compute_share_of_significance_level(look: int) -> float:
     """Return the share of the level that a look at the data spends, from 1 on.
 
     All shares add up to 1.8. But looks have most of their data in common: with up to 40
@@ -50,7 +54,7 @@ def compute_share_of_look(look: int) -> float:
 
 
 def find_unstable_features(
-    state: ColumnsState, known: Tensor, level: float, noise: float
+    state: SteadyTableState, known: Tensor, level: float, noise: float
 ) -> tuple[Tensor, Tensor]:
     """Return which features are unstable, and which are unstable but entangled.
 
@@ -68,37 +72,43 @@ def find_unstable_features(
     """
     active = state.basis.scale.gt(0)
     tested = state.needed & ~known
-    alone = tested & find_unrelated_features(state, state.unit)
+    alone = tested & find_features_unrelated_to_target(state, state.unit)
     together = find_unrelated_clusters(state, tested)
     units = len(state.unit[alone].unique())
     clusters = len(state.cluster[together].unique()) if bool(together.any()) else 0
     part = MOST_OF_LEVEL * level / max(1, units + clusters)
-    found = _find_changed_units(state, alone, units * part, noise, is_unrelated=True)
+    found = _find_columns_with_changed_effect(
+        state, alone, units * part, noise, is_unrelated=True
+    )
     if clusters:
-        found = found | _find_changed_clusters(state, together, clusters * part, noise)
-    every = _find_changed_units(state, tested, (1 - MOST_OF_LEVEL) * level, noise)
+        found = found | _find_clusters_with_changed_effect(
+            state, together, clusters * part, noise
+        )
+    every = _find_columns_with_changed_effect(
+        state, tested, (1 - MOST_OF_LEVEL) * level, noise
+    )
     group = found | every
     if len(state.unit[group & ~found].unique()) > MOST_TOGETHER:
         group = found
     rest = active & ~group & ~state.unstable
     for feature in (group & ~found & state.needed).nonzero()[:, 0].tolist():
-        if compute_residual_direction(state, feature, rest)[1] > MOST_LEAK:
+        if compute_residual_of_feature_on_others(state, feature, rest)[1] > MOST_LEAK:
             group = group & (state.unit != state.unit[feature])
     return found | group, every & ~group & ~found
 
 
-def find_unrelated_features(state: ColumnsState, block: Tensor) -> Tensor:
+def find_features_unrelated_to_target(state: SteadyTableState, block: Tensor) -> Tensor:
     """Return which features [d] are of blocks [d] unrelated to all others given y."""
     related = state.needed & (compute_explained_fractions(state, block) > RELATED)
     return ~torch.isin(block, block[related])
 
 
-def find_unrelated_clusters(state: ColumnsState, tested: Tensor) -> Tensor:
+def find_unrelated_clusters(state: SteadyTableState, tested: Tensor) -> Tensor:
     """Return which features [d] are of clusters of several units to be tested."""
     if not state.places.cluster_effects.shape[1] or state.places.alignment.shape[2] > 1:
         return torch.zeros_like(tested)
     known = state.cluster[state.needed & ~tested]
-    free = find_unrelated_features(state, state.cluster)
+    free = find_features_unrelated_to_target(state, state.cluster)
     free &= tested & ~torch.isin(state.cluster, known)
     units = len(state.unit[state.needed].unique())
     for leader in state.cluster[free].unique():
@@ -108,8 +118,8 @@ def find_unrelated_clusters(state: ColumnsState, tested: Tensor) -> Tensor:
     return free
 
 
-def _find_changed_units(
-    state: ColumnsState,
+def _find_columns_with_changed_effect(
+    state: SteadyTableState,
     tested: Tensor,
     level: float,
     noise: float,
@@ -131,16 +141,18 @@ def _find_changed_units(
     leaders = torch.zeros_like(tested)
     leaders[state.unit[tested]] = True
     if places.alignment.shape[2] > 1:
-        alignment = combine_alignments(places.alignment, places.alignment_variance)
+        alignment = combine_alignments_of_environments(
+            places.alignment, places.alignment_variance
+        )
         shares = _divide_significance_level(alignment, leaders, level, LEAST_ALIGNMENT)
         found = alignment.compute_spread_or_drift_p_value() < shares
         found = found & (alignment.spread > LEAST_ALIGNMENT)
     else:
-        effects = places.contrasts.compute_effects()
+        effects = places.contrasts.compute_effects_and_variances()
         if places.score_effects.shape[1]:
-            effects, tested = _get_score_effects(state), leaders
+            effects, tested = _get_effects_of_block_scores(state), leaders
         peers = state.needed & ~state.unstable
-        found = _find_changed_effects(
+        found = _find_effects_that_change(
             effects,
             tested,
             peers,
@@ -153,36 +165,46 @@ def _find_changed_units(
     return torch.isin(state.unit, state.unit[found.any(1)])
 
 
-def compute_p_value_of_change(state: ColumnsState, feature: int, output: int) -> float:
+def compute_p_value_of_change(
+    state: SteadyTableState, feature: int, output: int
+) -> float:
     """Return the p-value of equal effects of a feature or, if known, of its unit."""
-    effects = state.places.contrasts.compute_effects()
+    effects = state.places.contrasts.compute_effects_and_variances()
     if state.places.score_effects.shape[1]:
-        effects, feature = _get_score_effects(state), int(state.unit[feature])
+        effects, feature = _get_effects_of_block_scores(state), int(state.unit[feature])
     return float(
-        combine_effects(*effects).compute_spread_or_drift_p_value()[feature, output]
+        combine_effects_of_environments(*effects).compute_spread_or_drift_p_value()[
+            feature, output
+        ]
     )
 
 
-def compute_p_values_of_blocks(state: ColumnsState, is_cluster: bool) -> Tensor:
+def compute_p_values_of_blocks(state: SteadyTableState, is_cluster: bool) -> Tensor:
     """Return p-values of equal effects of units or clusters, at first features, [d]."""
     places = state.places
     if is_cluster:
         clusters = places.cluster_effects
-        summary = combine_effects(clusters[:, :, :1], clusters[:, :, 1:])
+        summary = combine_effects_of_environments(
+            clusters[:, :, :1], clusters[:, :, 1:]
+        )
     elif places.alignment.shape[2] > 1:
-        summary = combine_alignments(places.alignment, places.alignment_variance)
+        summary = combine_alignments_of_environments(
+            places.alignment, places.alignment_variance
+        )
     else:
-        summary = combine_effects(*_get_score_effects(state))
+        summary = combine_effects_of_environments(*_get_effects_of_block_scores(state))
     return summary.compute_spread_or_drift_p_value()[:, 0]
 
 
-def _get_score_effects(state: ColumnsState) -> Effects:
+def _get_effects_of_block_scores(state: SteadyTableState) -> Effects:
     """Return the effects [e, d, 1] of the scores of units."""
-    return EffectContrasts(*state.places.score_effects.split(1, 2)).compute_effects()
+    return EffectEstimates(
+        *state.places.score_effects.split(1, 2)
+    ).compute_effects_and_variances()
 
 
-def _find_changed_clusters(
-    state: ColumnsState, tested: Tensor, level: float, noise: float
+def _find_clusters_with_changed_effect(
+    state: SteadyTableState, tested: Tensor, level: float, noise: float
 ) -> Tensor:
     """Return which features [d] are of clusters of units that change together."""
     clusters = state.places.cluster_effects
@@ -190,18 +212,22 @@ def _find_changed_clusters(
     leaders = torch.zeros_like(tested)
     leaders[state.cluster[tested]] = True
     peers = state.needed & ~state.unstable
-    found = _find_changed_effects(effects, leaders, peers, state.cluster, level, noise)
+    found = _find_effects_that_change(
+        effects, leaders, peers, state.cluster, level, noise
+    )
     changed = torch.isin(state.cluster, state.cluster[found.any(1)])
     coefficients = state.places.coefficients
     if noise == 0 or not coefficients.shape[1]:
         return changed
-    back = combine_effects(coefficients[:, :, :1], coefficients[:, :, 1:])
+    back = combine_effects_of_environments(
+        coefficients[:, :, :1], coefficients[:, :, 1:]
+    )
     limit = CONFIRMED / max(1, int(changed.sum()))
     confirmed = changed & (back.compute_spread_or_drift_p_value()[:, 0] < limit)
     return torch.isin(state.cluster, state.cluster[confirmed])
 
 
-def _find_changed_effects(
+def _find_effects_that_change(
     effects: Effects,
     tested: Tensor,
     peers: Tensor,
@@ -228,28 +254,35 @@ def _find_changed_effects(
         coefficients: Coefficients of a regression and their variances, [e, d, 2].
         is_unrelated: Whether they are unrelated to all others given the target.
     """
-    summary = combine_effects(*effects)
+    summary = combine_effects_of_environments(*effects)
     least = LEAST_VALUE_EFFECT / noise**0.5 if noise > 0 else LEAST_EFFECT
     shares = _divide_significance_level(summary, tested, level, least)
     is_large = summary.mean.square() + summary.spread.square() > least**2
 
-    def find_changes(peers: Tensor) -> Tensor:
+    def find_changes_against_peers(peers: Tensor) -> Tensor:
         p_values = compute_p_values_given_usual_spread(*effects, peers, unit)
         return is_large & (p_values < shares)
 
-    found = find_changes(peers)
+    found = find_changes_against_peers(peers)
     if noise == 0 or coefficients is None or not coefficients.shape[1]:
         return found
-    back = combine_effects(coefficients[:, :, :1], coefficients[:, :, 1:])
+    back = combine_effects_of_environments(
+        coefficients[:, :, :1], coefficients[:, :, 1:]
+    )
     p_values = back.compute_spread_or_drift_p_value()
-    alike = find_changes(torch.zeros_like(peers))
+    alike = find_changes_against_peers(torch.zeros_like(peers))
     if is_unrelated:
-        return alike & ((p_values < CONFIRMED) | _find_marks(*effects, noise))
+        return alike & (
+            (p_values < CONFIRMED)
+            | _find_features_that_cannot_be_causes(*effects, noise)
+        )
     is_clear = p_values < DIFFERENT / max(1, int(alike.sum()))
     return (found & (p_values < CONFIRMED)) | (alike & is_clear)
 
 
-def _find_marks(effects: Tensor, variances: Tensor, noise: float) -> Tensor:
+def _find_features_that_cannot_be_causes(
+    effects: Tensor, variances: Tensor, noise: float
+) -> Tensor:
     """Return which features that are unrelated to others cannot be causes, [d, 1].
 
     A feature whose squared correlation with the target is r has the effect
@@ -258,7 +291,7 @@ def _find_marks(effects: Tensor, variances: Tensor, noise: float) -> Tensor:
     others explain at least is what the feature leaves where its effect is largest:
     otherwise another noise of the target would look like it.
     """
-    common = combine_effects(effects, variances).common
+    common = combine_effects_of_environments(effects, variances).common
     largest = torch.where(variances < UNKNOWN, effects.abs(), 0.0).amax(0)
     own, most = (_compute_squared_correlation(part) for part in (common, largest))
     rest = (1 - noise - most).clamp(min=0)
@@ -289,10 +322,12 @@ def compute_p_values_given_usual_spread(
         peers: Features whose units show what is usual, [d].
         unit: Unit of each feature, [d]; a feature is compared with other units.
     """
-    mean = combine_effects(effects, variances).common
+    mean = combine_effects_of_environments(effects, variances).common
     usual = estimate_usual_spread_of_effects(effects, variances, peers, unit)
     total = variances + (usual * mean).square()
-    changes = combine_effects(effects, torch.where(variances < UNKNOWN, total, UNKNOWN))
+    changes = combine_effects_of_environments(
+        effects, torch.where(variances < UNKNOWN, total, UNKNOWN)
+    )
     return changes.compute_spread_or_drift_p_value()
 
 
@@ -307,7 +342,7 @@ def estimate_usual_spread_of_effects(
     It is the posterior mean of its square, on a grid. A unit may also be a shortcut
     itself, whose effect varies by as much as its size.
     """
-    mean = combine_effects(effects, variances).common
+    mean = combine_effects_of_environments(effects, variances).common
     grid = torch.linspace(0, 1, SPREADS + 1, dtype=effects.dtype)
     known = variances < UNKNOWN
     total = variances + (grid[:, None, None, None] * mean).square()
@@ -330,7 +365,7 @@ def estimate_usual_spread_of_effects(
 
 
 def _divide_significance_level(
-    summary: MetaAnalysis, tested: Tensor, level: float, least: float
+    summary: EffectMetaAnalysis, tested: Tensor, level: float, least: float
 ) -> Tensor:
     """Return the p-values [d, k] below which effects differ between environments.
 

@@ -18,8 +18,8 @@ from torch import Tensor
 from cirm.learners.steady.columns_basis import ROWS_AT_ONCE
 from cirm.learners.steady.meta_analysis import (
     UNKNOWN,
-    MetaAnalysis,
-    combine_effects,
+    EffectMetaAnalysis,
+    combine_effects_of_environments,
 )
 
 LEAST_ALIGNMENT = (
@@ -33,7 +33,7 @@ LEAST_EFFECT = 0.3  # log odds per standard deviation: moves a probability by 7 
 LEAST_VALUE_EFFECT = 0.15  # the same in a regression, per standard deviation of noise
 
 
-class EffectContrasts(NamedTuple):
+class EffectEstimates(NamedTuple):
     """What an environment shows of effects: tensors [d, k], or [e, d, k] of several.
 
     The effect is `slope / noise`. Both are kept, since environments often have equal
@@ -52,7 +52,7 @@ class EffectContrasts(NamedTuple):
     noise: Tensor
     noise_variance: Tensor
 
-    def compute_effects(self) -> tuple[Tensor, Tensor]:
+    def compute_effects_and_variances(self) -> tuple[Tensor, Tensor]:
         """Return the effects of several environments, and their variances.
 
         Environments share one estimate of the noise, unless theirs differ.
@@ -60,7 +60,7 @@ class EffectContrasts(NamedTuple):
         logs = self.noise.clamp(min=1e-9).log()
         errors = self.noise_variance.clamp(min=1e-12)
         errors = torch.where(self.variance < UNKNOWN, errors, UNKNOWN)
-        summary = combine_effects(logs, errors)
+        summary = combine_effects_of_environments(logs, errors)
         between = summary.spread.square()
         part = between / (between + errors)  # of its own estimate that is kept
         part = torch.where(summary.p_value() < DIFFERENT, part, 0.0)
@@ -93,7 +93,7 @@ def measure_feature_effects(
     past: Tensor,
     is_value: bool,
     simple: Tensor | None = None,
-) -> EffectContrasts:
+) -> EffectEstimates:
     """Measure what features say about the targets in one environment.
 
     Args:
@@ -108,12 +108,12 @@ def measure_feature_effects(
     """
     n = len(features)
     if targets.shape[1] > 1:
-        contrasts = _measure_contrasts_of_classes(features, targets)
+        contrasts = _estimate_effects_on_classes(features, targets)
     else:
-        parts = _measure_contrasts_of_output(
+        parts = _estimate_effects_on_output(
             features, targets[:, 0], unit, past, is_value, simple
         )
-        contrasts = EffectContrasts(*(part[:, None] for part in parts))
+        contrasts = EffectEstimates(*(part[:, None] for part in parts))
     low, high = features.amin(0), features.amax(0)
     constant = (high - low < 1e-9)[:, None]
     binary = ((features == low) | (features == high)).all(0)
@@ -129,7 +129,7 @@ def measure_feature_effects(
     return contrasts._replace(variance=variance)
 
 
-class Residuals(NamedTuple):
+class FeatureAndTargetResiduals(NamedTuple):
     """Features and target of an environment given the features of other units.
 
     Attributes:
@@ -153,7 +153,7 @@ class Residuals(NamedTuple):
 
 def compute_residuals(
     features: Tensor, target: Tensor, unit: Tensor, past: Tensor
-) -> Residuals:
+) -> FeatureAndTargetResiduals:
     """Compute what is left of features [n, d] and a target [n] given other units."""
     n, d = features.shape
     joint = torch.cat([features, target[:, None]], 1)
@@ -174,7 +174,7 @@ def compute_residuals(
         weights[both[:, None], 1, members] = corner[:, -1:]
     # One product for all units: reading some columns of many rows would take longer.
     own, other = (joint @ (inverse @ weights.flatten(1))).chunk(2, 1)
-    return Residuals(joint, gram, own, other)
+    return FeatureAndTargetResiduals(joint, gram, own, other)
 
 
 def measure_partial_coefficients(
@@ -186,45 +186,55 @@ def measure_partial_coefficients(
         Coefficients and their variances, [d, 2]; `UNKNOWN` if there is nothing to see.
     """
     left = compute_residuals(features, target, unit, past)
-    found = regress_each_feature(left.other, left.own, left.degrees_of_freedom_factor)
+    found = regress_each_feature_on_own_predictors(
+        left.other, left.own, left.degrees_of_freedom_factor
+    )
     is_seen = left.own.std(0) > 1e-6 if len(features) >= FEWEST_ROWS else False
     variance = torch.where(torch.as_tensor(is_seen), found.variance, UNKNOWN)
     return torch.stack([found.slope, variance], 1)
 
 
-def _measure_contrasts_of_output(
+def _estimate_effects_on_output(
     features: Tensor,
     target: Tensor,
     unit: Tensor,
     past: Tensor,
     is_value: bool,
     simple: Tensor | None,
-) -> EffectContrasts:
+) -> EffectEstimates:
     """Return the contrasts [d] between two classes, or along a value."""
-    plain, partial, chosen = _measure_plain_and_partial_contrasts(
+    plain, partial, chosen = _estimate_plain_and_partial_effects(
         features, target, unit, past
     )
     simple = chosen if simple is None or not len(simple) else simple
-    contrasts = EffectContrasts(
+    contrasts = EffectEstimates(
         *(torch.where(simple, a, b) for a, b in zip(plain, partial, strict=True))
     )
     if is_value:
         return contrasts
-    return _replace_contrasts_by_log_odds_ratios(
+    return _replace_effects_by_log_odds_ratios(
         features, float(target.mean()), contrasts
     )
 
 
-def _measure_plain_and_partial_contrasts(
+def _estimate_plain_and_partial_effects(
     features: Tensor, target: Tensor, unit: Tensor, past: Tensor
-) -> tuple[EffectContrasts, EffectContrasts, Tensor]:
+) -> tuple[EffectEstimates, EffectEstimates, Tensor]:
     """Return contrasts without and with adjustment, and where the first will do."""
     n, d = features.shape
     left = compute_residuals(features, target, unit, past)
-    partial = regress_each_feature(left.own, left.other, left.degrees_of_freedom_factor)
-    plain = regress_each_feature(left.joint[:, :d], left.joint[:, d:], 1.0)
+    partial = regress_each_feature_on_own_predictors(
+        left.own, left.other, left.degrees_of_freedom_factor
+    )
+    plain = regress_each_feature_on_own_predictors(
+        left.joint[:, :d], left.joint[:, d:], 1.0
+    )
     independent = _find_independent_features(left.gram, n)
-    return plain, partial, independent & _find_agreeing_effects(plain, partial)
+    return (
+        plain,
+        partial,
+        independent & _find_agreeing_plain_and_partial_effects(plain, partial),
+    )
 
 
 def find_features_needing_no_adjustment(
@@ -242,12 +252,14 @@ def find_features_needing_no_adjustment(
     """
     if targets.shape[1] > 1 or len(features) < FEWEST_ROWS:
         return torch.zeros_like(unit, dtype=torch.bool)
-    return _measure_plain_and_partial_contrasts(
+    return _estimate_plain_and_partial_effects(
         features, targets[:, 0], unit, features[:0]
     )[2]
 
 
-def regress_each_feature(own: Tensor, other: Tensor, lost: float) -> EffectContrasts:
+def regress_each_feature_on_own_predictors(
+    own: Tensor, other: Tensor, lost: float
+) -> EffectEstimates:
     """Regress features [n, d] each on its own regressor [n, d] or on one [n, 1].
 
     Args:
@@ -272,10 +284,12 @@ def regress_each_feature(own: Tensor, other: Tensor, lost: float) -> EffectContr
     variance = variance / weight.square() * lost
     kurtosis = fourth / n / ((squared / n).square() + 1e-12)
     noise_variance = (kurtosis.clamp(max=20) - 1).clamp(min=0.5) / n * lost
-    return EffectContrasts(slope, variance + 1e-9, noise, noise_variance)
+    return EffectEstimates(slope, variance + 1e-9, noise, noise_variance)
 
 
-def _find_agreeing_effects(plain: EffectContrasts, partial: EffectContrasts) -> Tensor:
+def _find_agreeing_plain_and_partial_effects(
+    plain: EffectEstimates, partial: EffectEstimates
+) -> Tensor:
     """Return for which features plain and partial effects agree, [d].
 
     That is Hausman's test: if both estimate the same, the variance of their difference
@@ -289,7 +303,7 @@ def _find_agreeing_effects(plain: EffectContrasts, partial: EffectContrasts) -> 
     return (effects[0] - effects[1]).square() <= HAUSMAN**2 * spread
 
 
-def _measure_contrasts_of_classes(features: Tensor, targets: Tensor) -> EffectContrasts:
+def _estimate_effects_on_classes(features: Tensor, targets: Tensor) -> EffectEstimates:
     """Return the contrasts of each of many classes with their average, [d, k].
 
     All classes count alike, so that their frequencies do not matter.
@@ -314,7 +328,7 @@ def _measure_contrasts_of_classes(features: Tensor, targets: Tensor) -> EffectCo
     noise_variance = torch.where(
         binary, 1e-12, (kurtosis.clamp(max=20) - 1).clamp(min=0.5) / len(features)
     )
-    return EffectContrasts(
+    return EffectEstimates(
         (values - values.mean(0)).T,
         variance.T + 1e-9,
         noises[:, None].expand(-1, k),
@@ -357,7 +371,9 @@ def measure_alignment_with_first_effects(
     return mean, torch.where(counts < FEWEST_CASES, UNKNOWN, variance)
 
 
-def combine_alignments(means: Tensor, variances: Tensor) -> MetaAnalysis:
+def combine_alignments_of_environments(
+    means: Tensor, variances: Tensor
+) -> EffectMetaAnalysis:
     """Summarise alignments [e, d, k] over environments, one number for each unit.
 
     Classes that were measured everywhere count by their precision.
@@ -371,7 +387,9 @@ def combine_alignments(means: Tensor, variances: Tensor) -> MetaAnalysis:
     mean = (weights * means).sum(2, keepdim=True)
     variance = (weights.square() * variances).sum(2, keepdim=True)
     is_known = known.any(1, keepdim=True)
-    return combine_effects(mean, torch.where(is_known, variance, UNKNOWN))
+    return combine_effects_of_environments(
+        mean, torch.where(is_known, variance, UNKNOWN)
+    )
 
 
 def _find_independent_features(gram: Tensor, n: int) -> Tensor:
@@ -392,9 +410,9 @@ def compute_least_squared_correlation(rows: int, features: int) -> float:
     return max(0.05, 4 * math.log(features + 1) / rows)
 
 
-def _replace_contrasts_by_log_odds_ratios(
-    features: Tensor, frequency: float, contrasts: EffectContrasts
-) -> EffectContrasts:
+def _replace_effects_by_log_odds_ratios(
+    features: Tensor, frequency: float, contrasts: EffectEstimates
+) -> EffectEstimates:
     """Return contrasts in which those of two-valued features are log odds ratios."""
     n = len(features)
     low, high = features.amin(0), features.amax(0)

@@ -13,14 +13,14 @@ from torch import Tensor
 from cirm.learners.steady.columns_changes import (
     MOST_OF_LEVEL,
     compute_p_value_of_change,
-    compute_share_of_look,
-    find_unrelated_features,
+    compute_share_of_significance_level,
+    find_features_unrelated_to_target,
 )
 from cirm.learners.steady.columns_effects import LEAST_EFFECT, LEAST_VALUE_EFFECT
 from cirm.learners.steady.columns_explain_adaptation import describe_adaptation
-from cirm.learners.steady.columns_learn import summarise_effects
-from cirm.learners.steady.columns_residual import compute_residual_direction
-from cirm.learners.steady.columns_state import ColumnsState
+from cirm.learners.steady.columns_learn import summarise_effects_over_environments
+from cirm.learners.steady.columns_residual import compute_residual_of_feature_on_others
+from cirm.learners.steady.columns_state import SteadyTableState
 from cirm.learners.steady.columns_words import (
     describe_effects_by_environment,
     find_most_variable_output,
@@ -37,8 +37,8 @@ STRONG = 1.8  # log odds per standard deviation of such a column
 POLICIES = "invariant", "interval", "average", "adapted"
 
 
-def explain_state(
-    state: ColumnsState,
+def explain_state_of_columns(
+    state: SteadyTableState,
     columns: Mapping[str, int],
     trust: str,
     level: float,
@@ -55,12 +55,15 @@ def explain_state(
     """
     names = get_column_names_of_features(columns, len(state.unit))
     unstable = [
-        _describe_feature(state, feature, names[feature], classes)
+        _describe_effect_of_unstable_column(state, feature, names[feature], classes)
         for feature in list_unstable_features(state, names)
     ]
     for entry in unstable:
         entry["copies"] = sorted(
-            {names[int(j)] for j in _find_features_in_unit(state, entry["index"])}
+            {
+                names[int(j)]
+                for j in _find_features_of_same_column(state, entry["index"])
+            }
             - {entry["feature"]}
         )
     environments = len(state.places.rows)
@@ -77,7 +80,7 @@ def explain_state(
         "verdict": verdict,
         "evidence": [
             *(entry["sentence"] for entry in unstable),
-            *_describe_inseparable_columns(state, names),
+            *_describe_columns_that_change_together(state, names),
             *_describe_suspicious_column(state, names, level, classes),
             *_describe_detectable_change(state, level, classes),
             *_describe_scores_by_trust(state, classes),
@@ -91,7 +94,7 @@ def explain_state(
     return explanation
 
 
-def _find_features_in_unit(state: ColumnsState, feature: int) -> Tensor:
+def _find_features_of_same_column(state: SteadyTableState, feature: int) -> Tensor:
     return (state.unit == state.unit[feature]).nonzero()[:, 0]
 
 
@@ -111,14 +114,14 @@ def _describe_use_of_unstable_columns(trust: str) -> str:
     }[trust]
 
 
-def _describe_feature(
-    state: ColumnsState, feature: int, name: str, classes: int
+def _describe_effect_of_unstable_column(
+    state: SteadyTableState, feature: int, name: str, classes: int
 ) -> dict[str, Any]:
     output = find_most_variable_output(state, feature)
     effects = list_effects_by_environment(state, feature, output)
     p_value = compute_p_value_of_change(state, feature, output)
     given = state.basis.scale.gt(0) & ~state.unstable
-    leak = compute_residual_direction(state, feature, given)[1]
+    leak = compute_residual_of_feature_on_others(state, feature, given)[1]
     told = describe_effects_by_environment(effects, classes, output)
     sentence = f"`{name}` changes its meaning: at the places seen it {told}"
     size = "< 1e-15" if p_value < 1e-15 else f"= {p_value:.1g}"
@@ -133,7 +136,9 @@ def _describe_feature(
     }
 
 
-def _describe_inseparable_columns(state: ColumnsState, names: list[str]) -> list[str]:
+def _describe_columns_that_change_together(
+    state: SteadyTableState, names: list[str]
+) -> list[str]:
     found = (state.entangled & state.needed & ~state.unstable).nonzero()[:, 0]
     if not len(found):
         return []
@@ -146,11 +151,11 @@ def _describe_inseparable_columns(state: ColumnsState, names: list[str]) -> list
 
 
 def _describe_detectable_change(
-    state: ColumnsState, level: float, classes: int
+    state: SteadyTableState, level: float, classes: int
 ) -> list[str]:
     """Say which change the rows could have shown, and which they could not."""
     places, needed = state.places, state.needed
-    variances = places.contrasts.compute_effects()[1][:, needed]
+    variances = places.contrasts.compute_effects_and_variances()[1][:, needed]
     known = (variances < UNKNOWN).all(0)
     if len(places.rows) < 2:
         return []
@@ -196,12 +201,12 @@ def _describe_power_to_detect_column(kind: str, strongest: float, limit: float) 
 
 
 def _describe_suspicious_column(
-    state: ColumnsState, names: list[str], level: float, classes: int
+    state: SteadyTableState, names: list[str], level: float, classes: int
 ) -> list[str]:
     """Name the most predictive column if its change is almost significant."""
     if classes > 2 or len(state.places.rows) < 2:
         return []
-    summary = summarise_effects(state)
+    summary = summarise_effects_over_environments(state)
     tested = state.needed & ~state.unstable & ~state.entangled
     sizes = torch.where(tested, summary.common[:, 0].abs(), -1.0)
     first = int(sizes.argmax())
@@ -218,19 +223,19 @@ def _describe_suspicious_column(
 
 
 def _compute_z_score_for_detection(
-    state: ColumnsState, level: float, least: float
+    state: SteadyTableState, level: float, least: float
 ) -> float:
     """Return the z that a column as strong as all others together needs."""
-    rivals = state.needed & find_unrelated_features(state, state.unit)
-    common = summarise_effects(state).common[rivals]
+    rivals = state.needed & find_features_unrelated_to_target(state, state.unit)
+    common = summarise_effects_over_environments(state).common[rivals]
     rest = float((common.square() + least**2).amax(1).square().sum())
     own = max(rest, STRONG**4)
     share = MOST_OF_LEVEL * level * own / (own + rest)
-    share *= compute_share_of_look(max(1, int(state.looks)))
+    share *= compute_share_of_significance_level(max(1, int(state.looks)))
     return float(-ndtri(share / 2))
 
 
-def _compute_z_score_of_agreement_change(state: ColumnsState) -> float:
+def _compute_z_score_of_agreement_change(state: SteadyTableState) -> float:
     """Return the z of a column that agrees with a class in 90 % and 80 % of the rows.
 
     The log odds ratio has the variance (1 / n1 + 1 / n0) / (a (1 - a)) for an agreement
@@ -245,14 +250,14 @@ def _compute_z_score_of_agreement_change(state: ColumnsState) -> float:
     return 2 * math.log(9 / 4) / float(variance.min()) ** 0.5
 
 
-def _compute_z_score_of_correlation_change(state: ColumnsState) -> float:
+def _compute_z_score_of_correlation_change(state: SteadyTableState) -> float:
     """Return the z of a column with a correlation of 0.8 and 0.6, by Fisher's z."""
     rows = state.places.rows.sort(descending=True).values[:2]
     variance = float((1 / (rows - 3).clamp(min=1)).sum())
     return (math.atanh(0.8) - math.atanh(0.6)) / variance**0.5
 
 
-def _list_scores_by_trust(state: ColumnsState) -> dict[str, list[float]]:
+def _list_scores_by_trust(state: SteadyTableState) -> dict[str, list[float]]:
     scores = state.arrivals.scores
     return {
         name: [round(value, 3) for value in scores[:, i].tolist()]
@@ -261,7 +266,7 @@ def _list_scores_by_trust(state: ColumnsState) -> dict[str, list[float]]:
     }
 
 
-def _describe_scores_by_trust(state: ColumnsState, classes: int) -> list[str]:
+def _describe_scores_by_trust(state: SteadyTableState, classes: int) -> list[str]:
     if not len(state.arrivals.skill) or not bool(state.unstable.any()):
         return []
     invariant, interval, average, adapted = state.arrivals.scores.mean(0).tolist()

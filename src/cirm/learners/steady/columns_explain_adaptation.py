@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from cirm.learners.steady import columns_refuse as refuse
-from cirm.learners.steady.columns_state import ColumnsState
+from cirm.learners.steady.columns_state import SteadyTableState
 from cirm.learners.steady.columns_words import (
     convert_effect_to_odds_or_correlation,
     describe_effects_by_environment,
@@ -53,7 +53,7 @@ FOUND_HERE = (
 
 
 def describe_adaptation(
-    state: ColumnsState, names: list[str], classes: int
+    state: SteadyTableState, names: list[str], classes: int
 ) -> dict[str, Any]:
     """Return what was re-learned and what was not, with the gains on arrival."""
     adaptation = state.adaptation
@@ -96,14 +96,14 @@ def describe_adaptation(
         "verdict": verdict,
         "effects": effects,
         "found": sorted({names[feature] for feature in found}),
-        "gains": _describe_gains(state, classes),
+        "gains": _describe_gains_of_adapting(state, classes),
         "arrivals": _list_scores_on_arrival(state),
         "refusals": list(dict.fromkeys(refusals)),
         "frequencies": frequencies,
     }
 
 
-def _describe_adapted_class_frequencies(state: ColumnsState) -> list[str]:
+def _describe_adapted_class_frequencies(state: SteadyTableState) -> list[str]:
     """Say which class frequencies were re-learned."""
     here, places = state.adaptation.frequencies, state.places
     if not float(here.sum()):
@@ -121,7 +121,7 @@ def _describe_adapted_class_frequencies(state: ColumnsState) -> list[str]:
 
 
 def _describe_adapted_effect_of_feature(
-    state: ColumnsState, feature: int, name: str, classes: int
+    state: SteadyTableState, feature: int, name: str, classes: int
 ) -> dict[str, Any]:
     output = find_most_variable_output(state, feature)
     seen = list_effects_by_environment(state, feature, output)
@@ -171,7 +171,7 @@ def _describe_adapted_effect_of_feature(
     }
 
 
-def _describe_gains(state: ColumnsState, classes: int) -> list[str]:
+def _describe_gains_of_adapting(state: SteadyTableState, classes: int) -> list[str]:
     score = "accuracy" if classes else "explained variance"
     return [
         (
@@ -182,7 +182,7 @@ def _describe_gains(state: ColumnsState, classes: int) -> list[str]:
     ]
 
 
-def _list_scores_on_arrival(state: ColumnsState) -> list[dict[str, Any]]:
+def _list_scores_on_arrival(state: SteadyTableState) -> list[dict[str, Any]]:
     """Return the scores in percent on arrivals, as they were and after adapting."""
     tried = state.arrivals.errors.isfinite().any(1)
     return [

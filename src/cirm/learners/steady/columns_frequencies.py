@@ -19,7 +19,7 @@ from cirm.randomness import compute_normal_quantiles
 STEPS = 50  # of Newton's method; a concave function of few numbers needs about eight
 
 
-class InterceptShifts(NamedTuple):
+class ClassInterceptShifts(NamedTuple):
     """By how much the intercepts of an environment differ from the common ones.
 
     Attributes:
@@ -33,7 +33,7 @@ class InterceptShifts(NamedTuple):
 
 def estimate_intercept_shifts(
     logits: Tensor, frequencies: Tensor, spread: Tensor
-) -> InterceptShifts:
+) -> ClassInterceptShifts:
     """Estimate the intercepts of an environment from logits of its rows.
 
     With weights w(y) = exp(shift(y)) the density of a row is proportional to
@@ -51,9 +51,9 @@ def estimate_intercept_shifts(
     precision = torch.diag(1 / spread.square())
     hessian = precision
     for _ in range(STEPS):
-        shares = soft * _prepend_zero_shift(shift, c).exp()
+        shares = soft * _prepend_zero_shift_of_first_class(shift, c).exp()
         shares = shares / shares.sum(1, keepdim=True)
-        base = frequencies * _prepend_zero_shift(shift, c).exp()
+        base = frequencies * _prepend_zero_shift_of_first_class(shift, c).exp()
         base = base / base.sum()
         slope = (shares - base).sum(0)[c - k :] - precision @ shift
         # EM's curvature is a bound of the true one, so that each step is an ascent.
@@ -69,12 +69,14 @@ def estimate_intercept_shifts(
     root = vectors / values.clamp(min=float(precision.diagonal().min())).sqrt()
     quantiles = compute_normal_quantiles(SAMPLES)
     normals = torch.stack([quantiles.roll(3 * i) for i in range(k)], 1)
-    return InterceptShifts(shift, shift + normals @ root.T)
+    return ClassInterceptShifts(shift, shift + normals @ root.T)
 
 
 def compute_shifted_class_frequencies(shifts: Tensor, frequencies: Tensor) -> Tensor:
     """Return the class frequencies [c] of an environment with shifts [k]."""
-    weights = frequencies * _prepend_zero_shift(shifts, len(frequencies)).exp()
+    weights = (
+        frequencies * _prepend_zero_shift_of_first_class(shifts, len(frequencies)).exp()
+    )
     return weights / weights.sum()
 
 
@@ -85,6 +87,6 @@ def _convert_logits_to_probabilities(logits: Tensor) -> Tensor:
     return logits.softmax(1)
 
 
-def _prepend_zero_shift(shifts: Tensor, c: int) -> Tensor:
+def _prepend_zero_shift_of_first_class(shifts: Tensor, c: int) -> Tensor:
     """Return one shift for each of c classes; that of the first may be left out."""
     return torch.cat([shifts.new_zeros(c - len(shifts)), shifts])

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from cirm.learners.steady.columns_basis import (
-    FeatureBasis,
+    HingeFeatureBasis,
     choose_products_of_features,
-    fit_basis,
-    group_features_into_units,
+    fit_feature_basis,
+    group_features_by_column,
 )
-from cirm.learners.steady.columns_blocks import group_units_into_clusters
+from cirm.learners.steady.columns_blocks import group_correlated_columns_into_clusters
 from cirm.learners.steady.columns_effects import (
     compute_standardised_ranks,
     find_features_needing_no_adjustment,
@@ -31,20 +31,23 @@ from cirm.learners.steady.columns_predict import (
 )
 from cirm.learners.steady.columns_scores import learn_weights_of_block_scores
 from cirm.learners.steady.columns_search import (
-    EnvironmentContribution,
-    add_environment_summary,
-    refit_regressions,
+    EnvironmentStateUpdate,
+    append_environment_summary_to_state,
+    refit_stable_and_full_regressions,
     remove_features_from_stable_model,
 )
 from cirm.learners.steady.columns_state import (
-    ColumnsState,
-    ModelsWithoutUnit,
-    Predictor,
-    create_empty_state,
+    CoefficientSamples,
+    ModelsWithoutOneColumn,
+    SteadyTableState,
+    create_empty_columns_state,
     find_basis_functions_of_features,
-    list_ridge_groups,
+    list_ridge_group_of_basis_functions,
 )
-from cirm.learners.steady.meta_analysis import MetaAnalysis, combine_effects
+from cirm.learners.steady.meta_analysis import (
+    EffectMetaAnalysis,
+    combine_effects_of_environments,
+)
 
 PAIR_ROWS = 20_000  # rows that choose products and ridge
 KEPT = 8  # units without which a model is kept: those that matter most
@@ -53,29 +56,29 @@ KEPT_ROWS = 5_000  # rows that such a model is fitted to: a start, if it is ever
 
 def create_state_from_first_environment(
     inputs: Tensor, targets: Tensor, widths: tuple[int, ...], is_value: bool
-) -> ColumnsState:
+) -> SteadyTableState:
     """Return the state whose basis, units and ridge fit the first environment."""
     classes = targets.shape[1]
     outputs = 1 if classes == 2 else classes
-    basis = fit_basis(inputs, outputs)
+    basis = fit_feature_basis(inputs, outputs)
     features = basis.standardise(inputs)
-    unit, needed = group_features_into_units(features, widths)
-    cluster = group_units_into_clusters(features, targets, unit)
+    unit, needed = group_features_by_column(features, widths)
+    cluster = group_correlated_columns_into_clusters(features, targets, unit)
     simple = find_features_needing_no_adjustment(
-        features, select_modelled_targets(targets), unit
+        features, select_target_columns_of_model(targets), unit
     )
     d, p = len(unit), len(basis.active)
     kept = 0 if is_value else min(KEPT, d)
-    state = create_empty_state(
+    state = create_empty_columns_state(
         d, p, outputs, classes, kept, len(basis.knots), len(basis.pairs)
     )
     state = state._replace(
         basis=basis, unit=unit, cluster=cluster, simple=simple, needed=needed
     )
     if outputs == 1:
-        aim = select_modelled_targets(targets)[:, 0]
+        aim = select_target_columns_of_model(targets)[:, 0]
         aim = compute_standardised_ranks(aim) if is_value else aim
-        state = _learn_weights_of_scores(state, inputs, aim)
+        state = _learn_weights_of_block_scores(state, inputs, aim)
     ridge = torch.ones(p, dtype=torch.float64)
     if is_value or has_more_than_one_class(targets):
         rows = slice(None, None, -(-len(inputs) // PAIR_ROWS))
@@ -88,9 +91,9 @@ def create_state_from_first_environment(
     return state._replace(ridge=ridge, whole=prior, stable=prior)
 
 
-def _learn_weights_of_scores(
-    state: ColumnsState, inputs: Tensor, target: Tensor
-) -> ColumnsState:
+def _learn_weights_of_block_scores(
+    state: SteadyTableState, inputs: Tensor, target: Tensor
+) -> SteadyTableState:
     """Return the state with the weights of the scores of units and clusters."""
     units = clusters = learn_weights_of_block_scores(
         state.basis, inputs, target, state.unit
@@ -103,14 +106,14 @@ def _learn_weights_of_scores(
 
 
 def _add_products_to_basis(
-    state: ColumnsState, inputs: Tensor, targets: Tensor, is_value: bool
-) -> tuple[ColumnsState, Tensor]:
+    state: SteadyTableState, inputs: Tensor, targets: Tensor, is_value: bool
+) -> tuple[SteadyTableState, Tensor]:
     """Return the state with products of features, and the ridge [p]."""
     model, ridge = _fit_first_environment(state, inputs, targets, is_value)
     outputs = state.basis.expand(inputs) @ model.T
     residuals = targets - outputs
     if not is_value:
-        aims = select_modelled_targets(targets)
+        aims = select_target_columns_of_model(targets)
         residuals = aims - compute_class_probabilities(outputs)
     features = state.basis.standardise(inputs)
     basis = choose_products_of_features(state.basis, state.unit, features, residuals)
@@ -121,18 +124,21 @@ def _add_products_to_basis(
 
 
 def _fit_first_environment(
-    state: ColumnsState, inputs: Tensor, targets: Tensor, is_value: bool
+    state: SteadyTableState, inputs: Tensor, targets: Tensor, is_value: bool
 ) -> tuple[Tensor, Tensor]:
     """Return the coefficients [k, p] and the ridge [p] of the first environment."""
     basis, active = state.basis.expand(inputs), state.basis.active
-    groups, ridge = list_ridge_groups(state), torch.ones_like(state.ridge)
+    groups, ridge = (
+        list_ridge_group_of_basis_functions(state),
+        torch.ones_like(state.ridge),
+    )
     if is_value:
         joint = torch.cat([basis, targets], 1)
         model, _ = fit_regression_to_moments(
             joint.T @ joint, active, groups, len(inputs)
         )
         return model.mean, ridge
-    targets = select_modelled_targets(targets)
+    targets = select_target_columns_of_model(targets)
     ridge[active] = choose_ridge_penalties(basis[:, active], targets, groups[active])
     zero = torch.zeros_like(state.whole.mean)
     prior = CoefficientPosterior(zero, torch.diag(ridge).expand(len(zero), -1, -1))
@@ -145,33 +151,37 @@ def has_more_than_one_class(targets: Tensor) -> bool:
     return int((targets.sum(0) > 0).sum()) > 1
 
 
-def select_modelled_targets(targets: Tensor) -> Tensor:
+def select_target_columns_of_model(targets: Tensor) -> Tensor:
     """Return the columns of targets that the model has outputs for."""
     return targets[:, 1:] if targets.shape[1] == 2 else targets
 
 
-def summarise_effects(state: ColumnsState) -> MetaAnalysis:
+def summarise_effects_over_environments(state: SteadyTableState) -> EffectMetaAnalysis:
     """Summarise the effects [d, k] over the environments seen."""
-    return combine_effects(*state.places.contrasts.compute_effects())
+    return combine_effects_of_environments(
+        *state.places.contrasts.compute_effects_and_variances()
+    )
 
 
-def learn_environment(
-    state: ColumnsState,
+def update_state_with_environment(
+    state: SteadyTableState,
     inputs: Tensor,
     targets: Tensor,
-    summary: EnvironmentContribution,
+    summary: EnvironmentStateUpdate,
     is_value: bool,
-) -> ColumnsState:
+) -> SteadyTableState:
     """Return the state after learning from one environment."""
     if not is_value and has_more_than_one_class(targets):
-        state = _learn_classification(state, inputs, select_modelled_targets(targets))
-    state = add_environment_summary(state, summary)
-    return refit_regressions(state) if is_value else state
+        state = _update_classification_state(
+            state, inputs, select_target_columns_of_model(targets)
+        )
+    state = append_environment_summary_to_state(state, summary)
+    return refit_stable_and_full_regressions(state) if is_value else state
 
 
-def _learn_classification(
-    state: ColumnsState, inputs: Tensor, targets: Tensor
-) -> ColumnsState:
+def _update_classification_state(
+    state: SteadyTableState, inputs: Tensor, targets: Tensor
+) -> SteadyTableState:
     active = state.basis.active
     whole = _update_posterior(state.whole, state.basis, inputs, targets, active)
     rest = active & ~find_basis_functions_of_features(state, state.unstable)
@@ -180,7 +190,7 @@ def _learn_classification(
         stable = _update_posterior(state.stable, state.basis, inputs, targets, rest)
     without = state.without
     if not bool((without.ratio > 0).any()) and not len(state.places.rows):
-        without = _choose_units_to_leave_out(state, stable)
+        without = _choose_columns_to_leave_out(state, stable)
     stride = -(-len(inputs) // KEPT_ROWS)
     inputs, targets = inputs[::stride], targets[::stride]
     means, ratios = without.mean.clone(), without.ratio.clone()
@@ -202,9 +212,9 @@ def _learn_classification(
     )
 
 
-def _choose_units_to_leave_out(
-    state: ColumnsState, model: CoefficientPosterior
-) -> ModelsWithoutUnit:
+def _choose_columns_to_leave_out(
+    state: SteadyTableState, model: CoefficientPosterior
+) -> ModelsWithoutOneColumn:
     """Choose the units whose removal changes the model of the first place most."""
     impacts = {}
     for unit in state.unit[state.needed & ~state.unstable].unique().tolist():
@@ -219,12 +229,12 @@ def _choose_units_to_leave_out(
     unit, ratio = state.without.unit.clone(), state.without.ratio.clone()
     unit[: len(best)] = torch.tensor(best, dtype=torch.int64)
     ratio[: len(best)] = 1.0
-    return ModelsWithoutUnit(unit, torch.zeros_like(state.without.mean), ratio)
+    return ModelsWithoutOneColumn(unit, torch.zeros_like(state.without.mean), ratio)
 
 
 def _update_posterior(
     prior: CoefficientPosterior,
-    basis: FeatureBasis,
+    basis: HingeFeatureBasis,
     inputs: Tensor,
     targets: Tensor,
     used: Tensor,
@@ -245,15 +255,19 @@ def _update_posterior(
     return CoefficientPosterior(mean, precision)
 
 
-def draw_stable_predictor(state: ColumnsState, normals: Tensor) -> Predictor:
+def draw_coefficients_of_stable_model(
+    state: SteadyTableState, normals: Tensor
+) -> CoefficientSamples:
     """Draw samples of the stable model for a new environment."""
     used = state.basis.active & ~find_basis_functions_of_features(state, state.unstable)
-    return _draw_predictor(state, state.stable, used, float(state.noise[1]), normals)
+    return _draw_coefficients_of_model(
+        state, state.stable, used, float(state.noise[1]), normals
+    )
 
 
-def draw_trusted_predictor(
-    state: ColumnsState, trust: str, normals: Tensor
-) -> Predictor:
+def draw_coefficients_of_trusted_model(
+    state: SteadyTableState, trust: str, normals: Tensor
+) -> CoefficientSamples:
     """Draw samples of the model that a kind of trust asks for.
 
     Under "interval" a unit is used if the prediction interval of its effect in a new
@@ -263,40 +277,42 @@ def draw_trusted_predictor(
     if trust == "invariant":
         aside = state.unstable
     elif trust == "interval":
-        summary = summarise_effects(state)
+        summary = summarise_effects_over_environments(state)
         low, high = summary.compute_prediction_interval()
         clear = ((low > 0) | (high < 0)) & (summary.environments > 1)
         clear = state.needed & clear.any(1)
         aside = state.unstable & ~torch.isin(state.unit, state.unit[clear])
     if bool((aside == state.unstable).all()):
-        return draw_stable_predictor(state, normals)
+        return draw_coefficients_of_stable_model(state, normals)
     if not bool(aside.any()):
         noise = float(state.noise[0])
-        return _draw_predictor(state, state.whole, state.basis.active, noise, normals)
+        return _draw_coefficients_of_model(
+            state, state.whole, state.basis.active, noise, normals
+        )
     partly = state._replace(unstable=aside, stable=state.whole)
     is_value = float(state.noise[0]) > 0
     partly = (
-        refit_regressions(partly)
+        refit_stable_and_full_regressions(partly)
         if is_value
         else remove_features_from_stable_model(partly, aside)
     )
-    return draw_stable_predictor(partly, normals)
+    return draw_coefficients_of_stable_model(partly, normals)
 
 
-def _draw_predictor(
-    state: ColumnsState,
+def _draw_coefficients_of_model(
+    state: SteadyTableState,
     model: CoefficientPosterior,
     used: Tensor,
     noise: float,
     normals: Tensor,
-) -> Predictor:
+) -> CoefficientSamples:
     """Draw samples of a model; for a regression, half of them straight.
 
     Outside of the range of the inputs seen so far, curved and straight regressions can
     differ by any amount, and either may be right. Their average is safer than both.
     """
     half = len(normals) // 2
-    groups = list_ridge_groups(state)
+    groups = list_ridge_group_of_basis_functions(state)
     if noise > 0 and len(state.basis.knots):
         straight = used & ((groups == 0) | (groups == 3))
         rows = int(state.places.rows.sum())
@@ -310,10 +326,10 @@ def _draw_predictor(
     levels = draw_intercept_differences(measure_intercept_spread(state.arrivals, noise))
     slope = predict_calibration_slope(state.arrivals)
     centre = _compute_intercept_only_outputs(state, noise > 0)
-    return Predictor(slope * torch.cat(pieces), levels + (1 - slope) * centre)
+    return CoefficientSamples(slope * torch.cat(pieces), levels + (1 - slope) * centre)
 
 
-def _compute_intercept_only_outputs(state: ColumnsState, is_value: bool) -> Tensor:
+def _compute_intercept_only_outputs(state: SteadyTableState, is_value: bool) -> Tensor:
     """Return the outputs [k] of a model that knows no more than the targets' means."""
     rows = state.places.rows
     means = rows @ state.places.targets / rows.sum()

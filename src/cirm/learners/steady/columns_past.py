@@ -11,14 +11,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cirm.learners.steady.columns_state import ColumnsState, Predictor
+from cirm.learners.steady.columns_state import CoefficientSamples, SteadyTableState
 from cirm.randomness import Randomness
 
 DRAWS = 4_000  # per class: the accuracy of draws differs by less than a point
 
 
 def score_predictors_on_past_rows(
-    before: ColumnsState, after: ColumnsState, is_value: bool
+    before: SteadyTableState, after: SteadyTableState, is_value: bool
 ) -> dict[str, float]:
     """Score two predictors on the rows that the first state has learned from."""
     rows = float(before.places.rows.sum())
@@ -33,7 +33,9 @@ def score_predictors_on_past_rows(
     return {"rows": rows, "stored": 0.0, "before": scores[0], "after": scores[1]}
 
 
-def _compute_squared_error(past: ColumnsState, predictor: Predictor) -> float:
+def _compute_squared_error(
+    past: SteadyTableState, predictor: CoefficientSamples
+) -> float:
     """Return the mean squared error of the mean regression."""
     coefficients = _average_coefficients(predictor)[0]
     vector = torch.cat([coefficients, coefficients.new_full((1,), -1.0)])
@@ -41,7 +43,7 @@ def _compute_squared_error(past: ColumnsState, predictor: Predictor) -> float:
     return float(total.clamp(min=0))
 
 
-def _estimate_accuracy(past: ColumnsState, predictor: Predictor) -> float:
+def _estimate_accuracy(past: SteadyTableState, predictor: CoefficientSamples) -> float:
     """Return the accuracy in percent, if logits are normal within each class."""
     coefficients = _average_coefficients(predictor)
     p = coefficients.shape[1]
@@ -64,7 +66,7 @@ def _estimate_accuracy(past: ColumnsState, predictor: Predictor) -> float:
     return float(100 * (counts * counts.new_tensor(correct)).sum() / counts.sum())
 
 
-def _average_coefficients(predictor: Predictor) -> Tensor:
+def _average_coefficients(predictor: CoefficientSamples) -> Tensor:
     """Return mean coefficients [k, p], with mean intercepts in the constant's place."""
     coefficients = predictor.coefficients.mean(0).clone()
     coefficients[:, -1] += predictor.levels.mean(0)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cirm.learners.steady.columns_state import SAMPLES
-from cirm.learners.steady.meta_analysis import MetaAnalysis
+from cirm.learners.steady.meta_analysis import EffectMetaAnalysis
 from cirm.randomness import compute_normal_quantiles
 
 WIDEST = 6.0  # largest effect considered, in log odds per standard deviation
@@ -25,7 +25,7 @@ PSEUDO_ROWS = 2.0  # rows of each class by which a category starts as meaningles
 EM_STEPS = 200  # of the table of a category, at most
 
 
-class EffectPrior(NamedTuple):
+class StudentEffectPrior(NamedTuple):
     """A Student distribution of an effect, with some probability of anything else."""
 
     mean: float
@@ -49,8 +49,8 @@ class EffectPrior(NamedTuple):
 
 
 def build_effect_prior(
-    summary: MetaAnalysis, feature: int, output: int, trust: str
-) -> EffectPrior:
+    summary: EffectMetaAnalysis, feature: int, output: int, trust: str
+) -> StudentEffectPrior:
     """Return the prior of an effect in a new environment.
 
     If unstable features are not trusted, either sign is as likely: without rows that
@@ -65,12 +65,12 @@ def build_effect_prior(
     square = spread**2 + float(summary.error[at]) ** 2
     if trust == "invariant":
         mean, square = 0.0, square + mean**2
-    return EffectPrior(
+    return StudentEffectPrior(
         mean, max(square**0.5, 1e-3), float(summary.degrees_of_freedom[at])
     )
 
 
-class EffectPosterior(NamedTuple):
+class EffectPosteriorSummary(NamedTuple):
     """What rows show of an effect.
 
     Attributes:
@@ -89,7 +89,9 @@ class EffectPosterior(NamedTuple):
     support: float = 0.0
 
 
-def summarise_density_on_grid(grid: Tensor, log_density: Tensor) -> EffectPosterior:
+def summarise_posterior_density_on_grid(
+    grid: Tensor, log_density: Tensor
+) -> EffectPosteriorSummary:
     """Summarise a density on an evenly spaced grid, [m]."""
     weights = (log_density - log_density.max()).exp()
     weights = weights / weights.sum()
@@ -97,15 +99,17 @@ def summarise_density_on_grid(grid: Tensor, log_density: Tensor) -> EffectPoster
     edges = torch.cat([grid[:1] - step / 2, grid + step / 2])
     cumulative = torch.cat([weights.new_zeros(1), weights.cumsum(0)])
 
-    def compute_quantiles(levels: Tensor) -> Tensor:
+    def compute_density_quantiles(levels: Tensor) -> Tensor:
         right = torch.searchsorted(cumulative, levels).clamp(1, len(grid))
         below, above = cumulative[right - 1], cumulative[right]
         part = (levels - below) / (above - below).clamp(min=1e-300)
         return edges[right - 1] + part.clamp(0, 1) * step
 
     levels = (torch.arange(SAMPLES, dtype=grid.dtype) + 0.5) / SAMPLES
-    points = compute_quantiles(torch.tensor([0.5, 0.025, 0.975], dtype=grid.dtype))
-    return EffectPosterior(compute_quantiles(levels), *points.tolist())
+    points = compute_density_quantiles(
+        torch.tensor([0.5, 0.025, 0.975], dtype=grid.dtype)
+    )
+    return EffectPosteriorSummary(compute_density_quantiles(levels), *points.tolist())
 
 
 def fit_logit_shifts_to_probability(logits: Tensor, frequency: float) -> Tensor:
@@ -122,8 +126,8 @@ def fit_logit_shifts_to_probability(logits: Tensor, frequency: float) -> Tensor:
 
 
 def estimate_effect_on_log_odds(
-    soft: Tensor, values: Tensor, prior: EffectPrior
-) -> EffectPosterior:
+    soft: Tensor, values: Tensor, prior: StudentEffectPrior
+) -> EffectPosteriorSummary:
     """Return the posterior of the effect of a feature on the log odds of a class.
 
     The feature is a tilt: its density given the class is that of all rows times
@@ -147,7 +151,7 @@ def estimate_effect_on_log_odds(
         no = (1 - soft[:, None]) * (1 - given) / (1 - frequency)
         likelihood = (yes + no).clamp(min=1e-12).log().sum(0)
         support = max(support, float(likelihood.max()))  # without an effect it is 0
-        posterior = summarise_density_on_grid(
+        posterior = summarise_posterior_density_on_grid(
             grid, prior.compute_log_density(grid) + likelihood
         )
         margin = 0.5 * (posterior.high - posterior.low) + (high - low) / GRID
@@ -157,8 +161,8 @@ def estimate_effect_on_log_odds(
 
 
 def estimate_slope_on_numerical_target(
-    prediction: Tensor, values: Tensor, variance: float, prior: EffectPrior
-) -> tuple[EffectPosterior, Tensor, float]:
+    prediction: Tensor, values: Tensor, variance: float, prior: StudentEffectPrior
+) -> tuple[EffectPosteriorSummary, Tensor, float]:
     """Return the posterior of the slope of a feature on a numerical target.
 
     Since E[feature | inputs] = slope * E[target | inputs] + constant, the regression of
@@ -187,12 +191,12 @@ def estimate_slope_on_numerical_target(
     # The prior is one of effects; the grid is even in slopes.
     density = prior.compute_log_density(effects) + stretch
     density = density - 0.5 * (slopes - slope).square() / error
-    posterior = summarise_density_on_grid(slopes, density)
+    posterior = summarise_posterior_density_on_grid(slopes, density)
 
     def convert_slope_to_effect(value: float) -> float:
         return value / (total - value**2 * variance)
 
-    summary = EffectPosterior(
+    summary = EffectPosteriorSummary(
         posterior.samples / (total - posterior.samples.square() * variance),
         convert_slope_to_effect(posterior.median),
         convert_slope_to_effect(posterior.low),
@@ -221,7 +225,7 @@ def convert_effects_to_logits(
     return slope, below - slope * low - torch.log(torch.tensor(frequency))
 
 
-class CategoryTable(NamedTuple):
+class CategoryFrequenciesByClass(NamedTuple):
     """How often each of m categories occurs in each of c classes.
 
     Attributes:
@@ -234,7 +238,7 @@ class CategoryTable(NamedTuple):
     errors: Tensor
     overall: Tensor
 
-    def draw_evidence(self) -> Tensor:
+    def draw_log_likelihood_ratios(self) -> Tensor:
         """Draw evidence [s, m, c]: log probabilities less those of the category."""
         m, c = self.logs.shape
         quantiles = compute_normal_quantiles(SAMPLES)
@@ -245,7 +249,9 @@ class CategoryTable(NamedTuple):
         return logs - logs.logsumexp(1, keepdim=True) - self.overall.log()[:, None]
 
 
-def estimate_category_table(soft: Tensor, members: Tensor) -> CategoryTable:
+def estimate_category_frequencies_by_class(
+    soft: Tensor, members: Tensor
+) -> CategoryFrequenciesByClass:
     """Estimate the table of a categorical feature by EM.
 
     The class frequencies are those of the stable model. A few rows of each class in
@@ -281,4 +287,4 @@ def estimate_category_table(soft: Tensor, members: Tensor) -> CategoryTable:
     whole = (shares.mean(0) * (1 - shares.mean(0))).clamp(min=1e-6)
     informed = (1 - doubt / whole).clamp(0.02, 1.0)
     errors = ((1 - table) / (counts * informed)).sqrt()
-    return CategoryTable(table.log(), errors, overall)
+    return CategoryFrequenciesByClass(table.log(), errors, overall)

@@ -13,7 +13,11 @@ from cirm.learners.steady.columns_glm import (
     CoefficientPosterior,
     compute_class_probabilities,
 )
-from cirm.learners.steady.columns_state import SAMPLES, ArrivalScores, Predictor
+from cirm.learners.steady.columns_state import (
+    SAMPLES,
+    CoefficientSamples,
+    ScoresBeforeTraining,
+)
 from cirm.randomness import compute_normal_quantiles
 
 USUAL_SPREAD = 0.3  # between intercepts; counts as much as one more environment
@@ -61,7 +65,7 @@ def draw_coefficients(
     return coefficients
 
 
-def measure_intercept_spread(arrivals: ArrivalScores, noise: float) -> Tensor:
+def measure_intercept_spread(arrivals: ScoresBeforeTraining, noise: float) -> Tensor:
     """Return by how much intercepts differ between environments, [k].
 
     Args:
@@ -108,7 +112,7 @@ def fit_calibration_slope(
     return slope, errors.square().sum() / information.square() + 1e-9
 
 
-def predict_calibration_slope(arrivals: ArrivalScores) -> Tensor:
+def predict_calibration_slope(arrivals: ScoresBeforeTraining) -> Tensor:
     """Return the factor of outputs for a new environment, from 0 to 1, [].
 
     It is the mean over arrivals and one more environment in which it is one. The
@@ -128,7 +132,9 @@ def draw_intercept_differences(spread: Tensor) -> Tensor:
     return spread * torch.stack(rolled, 1)
 
 
-def compute_outputs_of_predictor(predictor: Predictor, basis: Tensor) -> Tensor:
+def compute_outputs_of_predictor(
+    predictor: CoefficientSamples, basis: Tensor
+) -> Tensor:
     """Return outputs [s, n, k] of a basis [n, p]."""
     s, k, p = predictor.coefficients.shape
     coefficients, levels = (part.to(basis.dtype) for part in predictor)

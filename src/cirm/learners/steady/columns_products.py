@@ -13,7 +13,7 @@ import torch
 from scipy.special import chdtri
 from torch import Tensor
 
-from cirm.learners.steady.columns_state import ColumnsState, center_moments
+from cirm.learners.steady.columns_state import SteadyTableState, center_moments
 
 PRODUCT_LEVEL = 0.01  # probability of dropping any product if all are stable
 RIDGE = 1e-6  # of the mean variance, so that constant features do no harm
@@ -27,8 +27,8 @@ class CentredMoments(NamedTuple):
 
 
 def drop_unstable_feature_products(
-    state: ColumnsState, place: CentredMoments, share: float
-) -> ColumnsState:
+    state: SteadyTableState, place: CentredMoments, share: float
+) -> SteadyTableState:
     """Return the state without products that say something else at a new place.
 
     Args:
@@ -52,7 +52,7 @@ def drop_unstable_feature_products(
 
 
 def _measure_slopes_of_products(
-    state: ColumnsState, moments: CentredMoments, used: Tensor
+    state: SteadyTableState, moments: CentredMoments, used: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return slopes of products on targets given all features, and variances, [m, k].
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cirm.learners.steady.columns_residual import compute_residual_direction
-from cirm.learners.steady.columns_state import ColumnsState
+from cirm.learners.steady.columns_residual import compute_residual_of_feature_on_others
+from cirm.learners.steady.columns_state import SteadyTableState
 
 FEWEST_ROWS = 30  # below that the interval of an effect holds any effect
 LEAST_SKILL = 0.1  # correlation of stable predictions with targets, on arrival
@@ -19,7 +19,7 @@ FEW, CONSTANT, OTHER_UNIT, UNTRIED, CHANCE, LEAK, UNEARNED, UNCLEAR = range(1, 9
 
 
 def list_reasons_not_to_adapt(
-    state: ColumnsState, inputs: Tensor, found: Tensor
+    state: SteadyTableState, inputs: Tensor, found: Tensor
 ) -> Tensor:
     """Return why each feature is not adapted to inputs; 0 if it is, [d].
 
@@ -48,9 +48,11 @@ def list_reasons_not_to_adapt(
             reason = UNTRIED
         elif float(arrivals.skill[:, 0].mean()) < LEAST_SKILL:
             reason = CHANCE
-        elif compute_residual_direction(state, feature, given)[1] > MOST_LEAK:
+        elif (
+            compute_residual_of_feature_on_others(state, feature, given)[1] > MOST_LEAK
+        ):
             reason = LEAK
-        elif not has_adapting_feature_helped(state, feature):
+        elif not has_adapting_to_feature_helped(state, feature):
             reason = UNEARNED
         else:
             reason = 0
@@ -69,7 +71,7 @@ def is_on_another_scale(values: Tensor, limit: float) -> bool:
     return spread > UNITS or spread < 1 / UNITS or abs(centre) > UNITS
 
 
-def has_adapting_feature_helped(state: ColumnsState, feature: int) -> bool:
+def has_adapting_to_feature_helped(state: SteadyTableState, feature: int) -> bool:
     """Return whether adapting a feature has helped on the arrival of environments."""
     errors = state.arrivals.errors[:, feature]
     tried = errors.isfinite()
@@ -79,7 +81,7 @@ def has_adapting_feature_helped(state: ColumnsState, feature: int) -> bool:
     return float(gains.sum()) > EARNED * float(errors[tried].square().sum().sqrt())
 
 
-def has_adapting_frequencies_helped(state: ColumnsState) -> bool:
+def has_adapting_to_frequencies_helped(state: SteadyTableState) -> bool:
     """Return whether adapting the class frequencies has helped on arrival.
 
     Any change of the inputs can look like one of the frequencies, by more than the

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cirm.learners.steady.columns_state import ColumnsState, center_moments
+from cirm.learners.steady.columns_state import SteadyTableState, center_moments
 
 
-def compute_residual_direction(
-    state: ColumnsState, feature: int, given: Tensor
+def compute_residual_of_feature_on_others(
+    state: SteadyTableState, feature: int, given: Tensor
 ) -> tuple[Tensor, float]:
     """Return what is left of a feature given others and the target, as a direction.
 
@@ -26,7 +26,7 @@ def compute_residual_direction(
     direction = torch.zeros(p, dtype=torch.float64)
     direction[feature] = 1.0
     columns = given.nonzero()[:, 0]
-    moments = _add_pseudo_rows(state, len(columns))
+    moments = _add_pseudo_rows_to_moments(state, len(columns))
     total = moments[feature, feature]
     targets = torch.arange(p, len(moments))
     after_target, _ = _regress_feature_on_others(moments, feature, targets)
@@ -44,7 +44,7 @@ def compute_residual_direction(
     return direction, kept * explained
 
 
-def _add_pseudo_rows(state: ColumnsState, count: int) -> Tensor:
+def _add_pseudo_rows_to_moments(state: SteadyTableState, count: int) -> Tensor:
     """Return centred moments with rows in which no feature says anything of others.
 
     One for each feature is enough to regress on more features than there are rows.
@@ -68,13 +68,13 @@ def _regress_feature_on_others(
     return (moments[feature, feature] - cross @ slopes).clamp(min=0), slopes
 
 
-def compute_explained_fractions(state: ColumnsState, block: Tensor) -> Tensor:
+def compute_explained_fractions(state: SteadyTableState, block: Tensor) -> Tensor:
     """Return which part of each feature others explain given the target, [d].
 
     Others are the features of other blocks [d]. Chance correlations are not counted.
     """
     d, p = len(state.unit), len(state.ridge)
-    moments = _add_pseudo_rows(state, d)
+    moments = _add_pseudo_rows_to_moments(state, d)
     targets = torch.arange(p, len(moments))
     used = torch.cat([torch.arange(d), targets])
     gram = moments[used[:, None], used]

@@ -29,14 +29,14 @@ def take_rows_up_to_limit(
         classes: Number of classes; 0 for regression.
     """
     replicas, rows = len(randomness.seeds), len(environment)
-    wanted = count_rows_to_use(environment.targets.reshape(-1, rows), classes)
+    wanted = count_rows_within_limit(environment.targets.reshape(-1, rows), classes)
     if wanted >= rows:
         return environment.take_all(replicas)
     source = randomness.at("rows", environment.name)
     return environment.take(source.permutation(rows)[:, :wanted].sort().values)
 
 
-def count_rows_to_use(targets: Tensor, classes: int) -> int:
+def count_rows_within_limit(targets: Tensor, classes: int) -> int:
     """Return how many rows, drawn from targets [replica, n], are enough."""
     rows = targets.shape[1]
     if not classes:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cirm.learners.steady.columns_basis import ROWS_AT_ONCE, FeatureBasis
+from cirm.learners.steady.columns_basis import ROWS_AT_ONCE, HingeFeatureBasis
 from cirm.learners.steady.columns_effects import compute_residuals
 
 ROUNDS = 15  # of choosing a ridge; each block has a few weights
@@ -21,7 +21,7 @@ WEIGHT_ROWS = 4_000  # rows that weights are learned from
 
 
 def learn_weights_of_block_scores(
-    basis: FeatureBasis, inputs: Tensor, target: Tensor, block: Tensor
+    basis: HingeFeatureBasis, inputs: Tensor, target: Tensor, block: Tensor
 ) -> Tensor:
     """Learn the weights [q] of basis functions in the scores of their blocks.
 
@@ -106,8 +106,8 @@ def _fit_ridge_regressions(own: Tensor, other: Tensor, is_hinge: Tensor) -> Tens
     return mean / scale
 
 
-def compute_scores(
-    basis: FeatureBasis, inputs: Tensor, weights: Tensor, block: Tensor
+def compute_block_scores(
+    basis: HingeFeatureBasis, inputs: Tensor, weights: Tensor, block: Tensor
 ) -> Tensor:
     """Return the scores [n, d] of blocks, at their first features; others are zero."""
     matrix, columns = (
@@ -126,8 +126,12 @@ def build_matrix_of_score_weights(weights: Tensor, block: Tensor) -> Tensor:
     return torch.where(columns, weights[:, None], 0.0)
 
 
-def cross_fit_scores(
-    basis: FeatureBasis, inputs: Tensor, target: Tensor, weights: Tensor, block: Tensor
+def cross_fit_block_scores(
+    basis: HingeFeatureBasis,
+    inputs: Tensor,
+    target: Tensor,
+    weights: Tensor,
+    block: Tensor,
 ) -> Tensor:
     """Return scores [n, d] of which each half of the rows is weighted by the other.
 
@@ -145,10 +149,10 @@ def cross_fit_scores(
         covariance = ((rows - centre) @ matrix * whole).sum(0)
         sign = torch.where(covariance < 0, -1.0, 1.0)
         # Scores of both halves have one centre.
-        found = compute_scores(basis, inputs[own], half, block) - centre @ matrix
+        found = compute_block_scores(basis, inputs[own], half, block) - centre @ matrix
         scores[own] = sign * found
     # Two values stay two: any weights give them, up to a scale, and the log odds ratio
     # of such a score must not be compared with the slope of one with more values.
-    plain = compute_scores(basis, inputs, weights, block)
+    plain = compute_block_scores(basis, inputs, weights, block)
     low, high = plain.amin(0), plain.amax(0)
     return torch.where(((plain == low) | (plain == high)).all(0), plain, scores)

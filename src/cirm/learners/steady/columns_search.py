@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cirm.learners.steady.columns_basis import ROWS_AT_ONCE
 from cirm.learners.steady.columns_changes import (
-    compute_share_of_look,
+    compute_share_of_significance_level,
     find_unstable_features,
 )
 from cirm.learners.steady.columns_effects import (
@@ -25,23 +25,23 @@ from cirm.learners.steady.columns_glm import (
 from cirm.learners.steady.columns_products import CentredMoments
 from cirm.learners.steady.columns_scores import (
     build_matrix_of_score_weights,
-    compute_scores,
-    cross_fit_scores,
+    compute_block_scores,
+    cross_fit_block_scores,
 )
 from cirm.learners.steady.columns_state import (
-    ColumnsState,
     EnvironmentSummaries,
+    SteadyTableState,
     append_row_to_tensors,
     center_moments,
     find_basis_functions_of_features,
-    list_ridge_groups,
+    list_ridge_group_of_basis_functions,
 )
 from cirm.learners.steady.meta_analysis import UNKNOWN
 
 SCORE_TABLES = {"cluster_effects": 2, "coefficients": 2, "score_effects": 4}  # columns
 
 
-class EnvironmentContribution(NamedTuple):
+class EnvironmentStateUpdate(NamedTuple):
     """What an environment adds to the state: a summary of it, and moments."""
 
     place: EnvironmentSummaries
@@ -49,8 +49,8 @@ class EnvironmentContribution(NamedTuple):
 
 
 def summarise_environment(
-    state: ColumnsState, inputs: Tensor, targets: Tensor, is_value: bool
-) -> EnvironmentContribution:
+    state: SteadyTableState, inputs: Tensor, targets: Tensor, is_value: bool
+) -> EnvironmentStateUpdate:
     """Return the means, effects and moments of an environment."""
     d, p = len(state.unit), len(state.ridge)
     moments, means = _sum_products_of_basis_and_targets(state, inputs, targets)
@@ -82,11 +82,11 @@ def summarise_environment(
     place = EnvironmentSummaries(
         rows, means[:p], means[p:], contrasts, *alignment, **tables
     )
-    return EnvironmentContribution(place, moments)
+    return EnvironmentStateUpdate(place, moments)
 
 
 def _measure_effects_of_scores(
-    state: ColumnsState, inputs: Tensor, target: Tensor, is_value: bool
+    state: SteadyTableState, inputs: Tensor, target: Tensor, is_value: bool
 ) -> dict[str, Tensor]:
     """Return what the scores of units and clusters say in an environment, by name.
 
@@ -102,10 +102,10 @@ def _measure_effects_of_scores(
     is_simple = state.simple | ~state.needed
     for (name, block), weights in zip(blocks.items(), state.weights, strict=False):
         if is_first:
-            scores = cross_fit_scores(state.basis, inputs, aims, weights, block)
+            scores = cross_fit_block_scores(state.basis, inputs, aims, weights, block)
             past = inputs[:0, :d]
         else:
-            scores = compute_scores(state.basis, inputs, weights, block)
+            scores = compute_block_scores(state.basis, inputs, weights, block)
             matrix = build_matrix_of_score_weights(weights, block)
             past = matrix.T @ center_moments(state)[:q, :q] @ matrix
             past = past / state.places.rows.sum()
@@ -128,7 +128,7 @@ def _measure_effects_of_scores(
 
 
 def _sum_products_of_basis_and_targets(
-    state: ColumnsState, inputs: Tensor, targets: Tensor
+    state: SteadyTableState, inputs: Tensor, targets: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return sums of products, and means, of basis functions and targets."""
     q = len(state.ridge) + targets.shape[1]
@@ -142,9 +142,9 @@ def _sum_products_of_basis_and_targets(
     return products, sums / len(inputs)
 
 
-def add_environment_summary(
-    state: ColumnsState, summary: EnvironmentContribution
-) -> ColumnsState:
+def append_environment_summary_to_state(
+    state: SteadyTableState, summary: EnvironmentStateUpdate
+) -> SteadyTableState:
     """Add the summary of an environment to the state."""
     return state._replace(
         moments=state.moments + summary.moments,
@@ -152,7 +152,7 @@ def add_environment_summary(
     )
 
 
-def center_environment_moments(summary: EnvironmentContribution) -> CentredMoments:
+def center_environment_moments(summary: EnvironmentStateUpdate) -> CentredMoments:
     """Return the moments of an environment around its own means."""
     place = summary.place
     means = torch.cat([place.inputs, place.targets])
@@ -161,13 +161,13 @@ def center_environment_moments(summary: EnvironmentContribution) -> CentredMomen
 
 
 def find_and_set_aside_unstable_features(
-    state: ColumnsState,
-    summaries: list[EnvironmentContribution],
+    state: SteadyTableState,
+    summaries: list[EnvironmentStateUpdate],
     level: float,
     named: Tensor,
     protected: Tensor,
     is_value: bool,
-) -> ColumnsState:
+) -> SteadyTableState:
     """Test features between environments, and set aside those that are unstable.
 
     Each look at the data spends its share of the level. A feature that changes but
@@ -185,12 +185,12 @@ def find_and_set_aside_unstable_features(
     """
     after = state
     for summary in summaries:
-        after = add_environment_summary(after, summary)
+        after = append_environment_summary_to_state(after, summary)
     unstable, entangled = (state.unstable | named) & ~protected, state.entangled
     looks, places = state.looks, after.places
     if len(places.rows) > 1:
         looks = looks + 1
-        share = level * compute_share_of_look(int(looks))
+        share = level * compute_share_of_significance_level(int(looks))
         noise = _compute_unexplained_fraction(state, after) if is_value else 0.0
         known = protected | unstable | entangled
         found, shared = find_unstable_features(after, known, share, noise)
@@ -202,24 +202,28 @@ def find_and_set_aside_unstable_features(
 
 
 def set_features_aside(
-    state: ColumnsState, new: Tensor, is_value: bool
-) -> ColumnsState:
+    state: SteadyTableState, new: Tensor, is_value: bool
+) -> SteadyTableState:
     """Return the state in which features [d] are unstable, too."""
     state = state._replace(unstable=state.unstable | new)
     if not bool(new.any()) or not len(state.places.rows):
         return state
     if is_value:
-        return refit_regressions(state)
+        return refit_stable_and_full_regressions(state)
     return remove_features_from_stable_model(state, new)
 
 
-def _compute_unexplained_fraction(state: ColumnsState, after: ColumnsState) -> float:
+def _compute_unexplained_fraction(
+    state: SteadyTableState, after: SteadyTableState
+) -> float:
     """Return the noise of a regression over the variance of its target."""
     variance = center_moments(after)[-1, -1] / after.places.rows.sum()
     return float(state.noise[0] / variance.clamp(min=1e-12)) or 1.0
 
 
-def remove_features_from_stable_model(state: ColumnsState, new: Tensor) -> ColumnsState:
+def remove_features_from_stable_model(
+    state: SteadyTableState, new: Tensor
+) -> SteadyTableState:
     """Remove features [d] from the stable model of classes.
 
     If a model without the unit was kept, it is used. Other features are removed by the
@@ -257,7 +261,7 @@ def remove_features_from_stable_model(state: ColumnsState, new: Tensor) -> Colum
 
 
 def _regress_dropped_functions_on_kept(
-    state: ColumnsState, dropped: Tensor, rest: Tensor
+    state: SteadyTableState, dropped: Tensor, rest: Tensor
 ) -> Tensor:
     """Return slopes of dropped basis functions on others given the targets."""
     p = len(state.ridge)
@@ -272,9 +276,9 @@ def _regress_dropped_functions_on_kept(
     return slopes
 
 
-def refit_regressions(state: ColumnsState) -> ColumnsState:
+def refit_stable_and_full_regressions(state: SteadyTableState) -> SteadyTableState:
     """Fit the regressions with and without unstable features to the moments."""
-    active, groups = state.basis.active, list_ridge_groups(state)
+    active, groups = state.basis.active, list_ridge_group_of_basis_functions(state)
     rows = int(state.places.rows.sum())
     if not rows:
         return state

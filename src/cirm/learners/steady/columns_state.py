@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from cirm.learners.steady.columns_basis import FeatureBasis
-from cirm.learners.steady.columns_effects import EffectContrasts
+from cirm.learners.steady.columns_basis import HingeFeatureBasis
+from cirm.learners.steady.columns_effects import EffectEstimates
 from cirm.learners.steady.columns_glm import CoefficientPosterior
 
 Part = TypeVar("Part", bound=tuple[Any, ...])
@@ -40,7 +40,7 @@ class EnvironmentSummaries(NamedTuple):
     rows: Tensor
     inputs: Tensor
     targets: Tensor
-    contrasts: EffectContrasts
+    contrasts: EffectEstimates
     alignment: Tensor
     alignment_variance: Tensor
     cluster_effects: Tensor
@@ -48,7 +48,7 @@ class EnvironmentSummaries(NamedTuple):
     score_effects: Tensor
 
 
-class ModelsWithoutUnit(NamedTuple):
+class ModelsWithoutOneColumn(NamedTuple):
     """Models of classes that never saw one unit, for the units that matter most.
 
     Attributes:
@@ -62,7 +62,7 @@ class ModelsWithoutUnit(NamedTuple):
     ratio: Tensor
 
 
-class ArrivalScores(NamedTuple):
+class ScoresBeforeTraining(NamedTuple):
     """What was predicted for each environment before its labels were used.
 
     Attributes:
@@ -96,14 +96,14 @@ class ArrivalScores(NamedTuple):
     slope_variances: Tensor
 
 
-class Predictor(NamedTuple):
+class CoefficientSamples(NamedTuple):
     """Samples of coefficients [s, k, p] and intercepts [s, k] of the basis."""
 
     coefficients: Tensor
     levels: Tensor
 
 
-class Adaptation(NamedTuple):
+class ColumnsAdaptation(NamedTuple):
     """What was learned from unlabelled rows.
 
     Attributes:
@@ -118,7 +118,7 @@ class Adaptation(NamedTuple):
             states of earlier revisions.
     """
 
-    predictor: Predictor
+    predictor: CoefficientSamples
     rows: Tensor
     means: Tensor
     effects: Tensor
@@ -128,7 +128,7 @@ class Adaptation(NamedTuple):
     found: Tensor
 
 
-class ColumnsState(NamedTuple):
+class SteadyTableState(NamedTuple):
     """Everything that is kept; in the learner's state with a leading replica axis.
 
     Attributes:
@@ -158,7 +158,7 @@ class ColumnsState(NamedTuple):
         adaptation: What was learned from unlabelled rows.
     """
 
-    basis: FeatureBasis
+    basis: HingeFeatureBasis
     unit: Tensor
     cluster: Tensor
     simple: Tensor
@@ -171,18 +171,18 @@ class ColumnsState(NamedTuple):
     looks: Tensor
     whole: CoefficientPosterior
     stable: CoefficientPosterior
-    without: ModelsWithoutUnit
+    without: ModelsWithoutOneColumn
     moments: Tensor
     places: EnvironmentSummaries
-    arrivals: ArrivalScores
-    base: Predictor
-    predictor: Predictor
-    adaptation: Adaptation
+    arrivals: ScoresBeforeTraining
+    base: CoefficientSamples
+    predictor: CoefficientSamples
+    adaptation: ColumnsAdaptation
 
 
-def create_empty_state(
+def create_empty_columns_state(
     d: int, p: int, k: int, c: int, kept: int, hinges: int, pairs: int
-) -> ColumnsState:
+) -> SteadyTableState:
     """Return the state of one replica before any data.
 
     Args:
@@ -195,75 +195,79 @@ def create_empty_state(
         pairs: Number of products of features.
     """
 
-    def zeros(*shape: int) -> Tensor:
+    def create_zeros(*shape: int) -> Tensor:
         return torch.zeros(shape, dtype=torch.float64)
 
     def create_integer_zeros(*shape: int) -> Tensor:
         return torch.zeros(shape, dtype=torch.int64)
 
-    posterior = CoefficientPosterior(zeros(k, p), zeros(k, p, p))
-    predictor = Predictor(zeros(SAMPLES, k, p), zeros(SAMPLES, k))
-    return ColumnsState(
-        basis=FeatureBasis(
-            centre=zeros(d),
-            scale=zeros(d),
-            limit=zeros(d),
-            knots=zeros(hinges, d),
-            slopes=zeros(hinges, d),
+    posterior = CoefficientPosterior(create_zeros(k, p), create_zeros(k, p, p))
+    predictor = CoefficientSamples(
+        create_zeros(SAMPLES, k, p), create_zeros(SAMPLES, k)
+    )
+    return SteadyTableState(
+        basis=HingeFeatureBasis(
+            centre=create_zeros(d),
+            scale=create_zeros(d),
+            limit=create_zeros(d),
+            knots=create_zeros(hinges, d),
+            slopes=create_zeros(hinges, d),
             pairs=create_integer_zeros(pairs, 2),
-            factors=zeros(pairs),
+            factors=create_zeros(pairs),
         ),
         unit=create_integer_zeros(d),
         cluster=create_integer_zeros(d),
         simple=create_integer_zeros(d).bool(),
-        weights=zeros(2, d * (1 + hinges)),
+        weights=create_zeros(2, d * (1 + hinges)),
         needed=create_integer_zeros(d).bool(),
         unstable=create_integer_zeros(d).bool(),
         entangled=create_integer_zeros(d).bool(),
-        ridge=zeros(p),
-        noise=zeros(2),
+        ridge=create_zeros(p),
+        noise=create_zeros(2),
         looks=create_integer_zeros(),
         whole=posterior,
         stable=posterior,
-        without=ModelsWithoutUnit(
-            create_integer_zeros(kept), zeros(kept, k, p), zeros(kept)
+        without=ModelsWithoutOneColumn(
+            create_integer_zeros(kept), create_zeros(kept, k, p), create_zeros(kept)
         ),
-        moments=zeros(p + c, p + c),
+        moments=create_zeros(p + c, p + c),
         places=EnvironmentSummaries(
-            rows=zeros(0),
-            inputs=zeros(0, p),
-            targets=zeros(0, c),
-            contrasts=EffectContrasts(*([zeros(0, d, k)] * 4)),
-            alignment=zeros(0, d, k),
-            alignment_variance=zeros(0, d, k),
-            cluster_effects=zeros(0, d, 2),
-            coefficients=zeros(0, d, 2),
-            score_effects=zeros(0, d if k == 1 else 0, 4),
+            rows=create_zeros(0),
+            inputs=create_zeros(0, p),
+            targets=create_zeros(0, c),
+            contrasts=EffectEstimates(*([create_zeros(0, d, k)] * 4)),
+            alignment=create_zeros(0, d, k),
+            alignment_variance=create_zeros(0, d, k),
+            cluster_effects=create_zeros(0, d, 2),
+            coefficients=create_zeros(0, d, 2),
+            score_effects=create_zeros(0, d if k == 1 else 0, 4),
         ),
-        arrivals=ArrivalScores(
-            losses=zeros(0, 4),
-            scores=zeros(0, 4),
-            gains=zeros(0, d),
-            errors=zeros(0, d),
-            skill=zeros(0, 2),
-            shifts=zeros(0, k),
-            shift_variances=zeros(0, k),
-            frequency_gains=zeros(0),
-            frequency_errors=zeros(0),
-            slopes=zeros(0),
-            slope_variances=zeros(0),
+        arrivals=ScoresBeforeTraining(
+            losses=create_zeros(0, 4),
+            scores=create_zeros(0, 4),
+            gains=create_zeros(0, d),
+            errors=create_zeros(0, d),
+            skill=create_zeros(0, 2),
+            shifts=create_zeros(0, k),
+            shift_variances=create_zeros(0, k),
+            frequency_gains=create_zeros(0),
+            frequency_errors=create_zeros(0),
+            slopes=create_zeros(0),
+            slope_variances=create_zeros(0),
         ),
         base=predictor,
         predictor=predictor,
-        adaptation=create_empty_adaptation(predictor, d, k, c),
+        adaptation=create_empty_columns_adaptation(predictor, d, k, c),
     )
 
 
-def create_empty_adaptation(predictor: Predictor, d: int, k: int, c: int) -> Adaptation:
+def create_empty_columns_adaptation(
+    predictor: CoefficientSamples, d: int, k: int, c: int
+) -> ColumnsAdaptation:
     """Return the record of a state that is not adapted."""
     number = torch.float64
-    return Adaptation(
-        Predictor(*(torch.zeros_like(part) for part in predictor)),
+    return ColumnsAdaptation(
+        CoefficientSamples(*(torch.zeros_like(part) for part in predictor)),
         torch.zeros((), dtype=torch.int64),
         torch.zeros(d, dtype=number),
         torch.zeros(3, d, k, dtype=number),
@@ -274,21 +278,23 @@ def create_empty_adaptation(predictor: Predictor, d: int, k: int, c: int) -> Ada
     )
 
 
-def center_moments(state: ColumnsState) -> Tensor:
+def center_moments(state: SteadyTableState) -> Tensor:
     """Return sums of products around the means of each environment, [p + c, p + c]."""
     places = state.places
     means = torch.cat([places.inputs, places.targets], 1)
     return state.moments - (means * places.rows[:, None]).T @ means
 
 
-def find_basis_functions_of_features(state: ColumnsState, features: Tensor) -> Tensor:
+def find_basis_functions_of_features(
+    state: SteadyTableState, features: Tensor
+) -> Tensor:
     """Return which basis functions [p] belong to features [d]."""
     repeated = features.repeat(1 + len(state.basis.knots))
     products = features[state.basis.pairs].any(1)
     return torch.cat([repeated, products, features.new_zeros(1)])
 
 
-def list_ridge_groups(state: ColumnsState) -> Tensor:
+def list_ridge_group_of_basis_functions(state: SteadyTableState) -> Tensor:
     """Return the group of basis functions that share a ridge, [p].
 
     Features (0), hinges (1), products (2), and the constant (3).

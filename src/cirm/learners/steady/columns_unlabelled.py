@@ -21,14 +21,14 @@ from torch import Tensor
 from cirm.learners.steady.columns_changes import (
     MOST_TOGETHER,
     compute_p_values_of_blocks,
+    find_features_unrelated_to_target,
     find_unrelated_clusters,
-    find_unrelated_features,
 )
 from cirm.learners.steady.columns_refuse import FEWEST_ROWS, is_on_another_scale
 from cirm.learners.steady.columns_scores import build_matrix_of_score_weights
 from cirm.learners.steady.columns_search import set_features_aside
 from cirm.learners.steady.columns_state import (
-    ColumnsState,
+    SteadyTableState,
     center_moments,
     find_basis_functions_of_features,
 )
@@ -94,8 +94,12 @@ class Relation(NamedTuple):
 
 
 def set_changed_features_aside(
-    state: ColumnsState, inputs: Tensor, level: float, protected: Tensor, is_value: bool
-) -> ColumnsState:
+    state: SteadyTableState,
+    inputs: Tensor,
+    level: float,
+    protected: Tensor,
+    is_value: bool,
+) -> SteadyTableState:
     """Set aside features whose relation to the others is gone or reversed.
 
     If one block has changed, others may seem to have, too, since it is a part of the
@@ -131,7 +135,7 @@ def set_changed_features_aside(
 
 
 def _find_changed_blocks(
-    state: ColumnsState,
+    state: SteadyTableState,
     blocks: list[Block],
     basis: Tensor,
     level: float,
@@ -166,7 +170,7 @@ def _combine_p_values(here: float, seen: float) -> float:
     return product * (1 - math.log(product)) if here < 1 else 1.0
 
 
-def _has_feature_on_another_scale(state: ColumnsState, inputs: Tensor) -> bool:
+def _has_feature_on_another_scale(state: SteadyTableState, inputs: Tensor) -> bool:
     """Return whether the predictions depend on a feature in another unit."""
     raw = (inputs - state.basis.centre) * state.basis.scale
     used = (state.needed & ~state.unstable).nonzero()[:, 0].tolist()
@@ -176,10 +180,12 @@ def _has_feature_on_another_scale(state: ColumnsState, inputs: Tensor) -> bool:
     )
 
 
-def _list_blocks(state: ColumnsState, protected: Tensor) -> list[Block]:
+def _list_blocks(state: SteadyTableState, protected: Tensor) -> list[Block]:
     """List the strongest blocks that are unrelated to all others given the target."""
     tested = state.needed & ~state.unstable & ~protected
-    groups = [(state.unit, tested & find_unrelated_features(state, state.unit))]
+    groups = [
+        (state.unit, tested & find_features_unrelated_to_target(state, state.unit))
+    ]
     if len(state.stable.mean) == 1:
         groups.append((state.cluster, find_unrelated_clusters(state, tested)))
     found = []
@@ -200,7 +206,7 @@ def _list_blocks(state: ColumnsState, protected: Tensor) -> list[Block]:
 
 
 def _compute_evidence_weights(
-    state: ColumnsState, own: Tensor, leader: int, row: int
+    state: SteadyTableState, own: Tensor, leader: int, row: int
 ) -> Tensor:
     """Return weights [k, p] of basis functions in what a block says of each output."""
     outputs, p = state.stable.mean.shape
@@ -218,7 +224,7 @@ def _compute_evidence_weights(
 
 
 def _compute_p_value_of_lost_relation(
-    state: ColumnsState, basis: Tensor, evidence: Tensor, is_value: bool
+    state: SteadyTableState, basis: Tensor, evidence: Tensor, is_value: bool
 ) -> float:
     """Return the p-value of a relation to the stable model that is not lost.
 
@@ -244,7 +250,7 @@ def _compute_p_value_of_lost_relation(
     return p_value
 
 
-def _list_units_that_count_most(state: ColumnsState) -> list[Tensor]:
+def _list_units_that_count_most(state: SteadyTableState) -> list[Tensor]:
     """List the units, as features [d], that the predictions vary most with."""
     p = len(state.ridge)
     moments = center_moments(state)[:p, :p]
@@ -257,7 +263,9 @@ def _list_units_that_count_most(state: ColumnsState) -> list[Tensor]:
     return [state.unit == unit for unit in best]
 
 
-def _measure_relation(state: ColumnsState, basis: Tensor, evidence: Tensor) -> Relation:
+def _measure_relation(
+    state: SteadyTableState, basis: Tensor, evidence: Tensor
+) -> Relation:
     """Measure how evidence follows the predictions of the stable model.
 
     With many classes, products are added up over the classes.

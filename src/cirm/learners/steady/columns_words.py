@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from cirm.learners.steady.columns_learn import summarise_effects
-from cirm.learners.steady.columns_state import ColumnsState
+from cirm.learners.steady.columns_learn import summarise_effects_over_environments
+from cirm.learners.steady.columns_state import SteadyTableState
 from cirm.learners.steady.meta_analysis import UNKNOWN
 from cirm.wording import join_words
 
@@ -19,9 +19,9 @@ def get_column_names_of_features(columns: Mapping[str, int], count: int) -> list
     return names if len(names) == count else [f"feature {i}" for i in range(count)]
 
 
-def list_unstable_features(state: ColumnsState, names: list[str]) -> list[int]:
+def list_unstable_features(state: SteadyTableState, names: list[str]) -> list[int]:
     """Return one feature of each unstable column, the one that changes most."""
-    spread = summarise_effects(state).spread.amax(1)
+    spread = summarise_effects_over_environments(state).spread.amax(1)
     features = (state.unstable & state.needed).nonzero()[:, 0]
     features = features[spread[features].argsort(descending=True, stable=True)]
     first = {names[int(j)]: int(j) for j in features.flip(0)}
@@ -29,7 +29,7 @@ def list_unstable_features(state: ColumnsState, names: list[str]) -> list[int]:
 
 
 def convert_effect_to_odds_or_correlation(
-    effect: float, mean: float, frequency: float, state: ColumnsState, feature: int
+    effect: float, mean: float, frequency: float, state: SteadyTableState, feature: int
 ) -> float:
     """Return an effect as users read it.
 
@@ -70,17 +70,17 @@ def _compute_rates_by_class(
     return ones, max(1 / (1 + math.exp(-max(-40.0, min(40.0, odds)))), 1e-9)
 
 
-def find_most_variable_output(state: ColumnsState, feature: int) -> int:
+def find_most_variable_output(state: SteadyTableState, feature: int) -> int:
     """Return the output whose effect varies most between environments."""
-    return int(summarise_effects(state).spread[feature].argmax())
+    return int(summarise_effects_over_environments(state).spread[feature].argmax())
 
 
 def list_effects_by_environment(
-    state: ColumnsState, feature: int, output: int
+    state: SteadyTableState, feature: int, output: int
 ) -> list[float]:
     """Return the effects of a feature in the environments seen, as users read them."""
     places = state.places
-    effects, variances = places.contrasts.compute_effects()
+    effects, variances = places.contrasts.compute_effects_and_variances()
     offset = places.targets.shape[1] - effects.shape[2]
     return [
         convert_effect_to_odds_or_correlation(

@@ -66,7 +66,7 @@ from cirm.learners.steady.directions_training import (
     train_ensemble_members,
 )
 from cirm.learners.steady.directions_update import build_state_after_feature_search
-from cirm.memory import select_replica, stack_replicas
+from cirm.memory import select_state_of_replica, stack_states_of_replicas
 from cirm.randomness import RandomDraws, Randomness
 from cirm.training import Watch
 
@@ -132,7 +132,7 @@ class SteadyNetworkEngine:
         at = [Randomness((seed,), randomness.path) for seed in randomness.seeds]
         outcomes = []
         for r in range(replicas):
-            one = select_replica(state, r)
+            one = select_state_of_replica(state, r)
             search = UnstableFeatureSearch(
                 LabelledStageRows(inputs[r].flatten(1), targets[r], places),
                 None if is_first else one.moments,
@@ -178,11 +178,11 @@ class SteadyNetworkEngine:
         )
         parts = [
             build_state_after_feature_search(
-                select_replica(state, r), outcomes[r], judgements[r], t, places
+                select_state_of_replica(state, r), outcomes[r], judgements[r], t, places
             )
             for r, t in enumerate(targets)
         ]
-        state = stack_replicas(parts)._replace(members=fit.params)
+        state = stack_states_of_replicas(parts)._replace(members=fit.params)
         state = train_members_beside_plain_ensemble(
             self._compute_network_outputs,
             state,
@@ -216,7 +216,7 @@ class SteadyNetworkEngine:
         results = []
         for r, logits in enumerate(stable):
             draws = choose_value_log_tables_for_prediction(
-                select_replica(state, r), self.learner.trust
+                select_state_of_replica(state, r), self.learner.trust
             )
             evidence = tables.compute_class_log_likelihoods(
                 draws[:, : len(values[r])], values[r]
@@ -233,11 +233,11 @@ class SteadyNetworkEngine:
             stable, values = self._compute_stable_logits(state, inputs.float())
         parts = [
             estimate_adaptation_of_replica(
-                select_replica(state, r), stable[r], values[r]
+                select_state_of_replica(state, r), stable[r], values[r]
             )
             for r in range(len(stable))
         ]
-        return state._replace(adaptation=stack_replicas(parts))
+        return state._replace(adaptation=stack_states_of_replicas(parts))
 
     def explain(
         self, state: SteadyNetworkState, columns: Mapping[str, int], environments: int
@@ -262,7 +262,7 @@ class SteadyNetworkEngine:
         """Return the scale of the statistics of each replica's images."""
         shape = tuple(inputs.shape[2:])
         pairs = zip(inputs.flatten(2).double(), targets, strict=True)
-        return stack_replicas(
+        return stack_states_of_replicas(
             [fit_image_statistics_scale(rows, y, shape) for rows, y in pairs]
         )
 
@@ -274,7 +274,7 @@ class SteadyNetworkEngine:
         answers = self._predict_with_feature_network(state, inputs)
         rows, values = [], []
         for r, count in enumerate(views.tolist()):
-            one = select_replica(state, r)
+            one = select_state_of_replica(state, r)
             features = states.list_unstable_features_of_replica(one)[: int(count)]
             flat = inputs[r].flatten(1)
             seen, _, known = remove_features_from_rows(
@@ -337,7 +337,7 @@ class SteadyNetworkEngine:
         logits = subtract_mean_logit(logits).mean(1)
         corrected = [
             correct_stable_logits_by_features(
-                select_replica(state, r), logits[r], values[r]
+                select_state_of_replica(state, r), logits[r], values[r]
             )
             for r in range(len(inputs))
         ]

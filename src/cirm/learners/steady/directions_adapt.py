@@ -12,7 +12,7 @@ from cirm.learners.steady.directions_state import (
     SteadyNetworkState,
     list_unstable_features_of_replica,
 )
-from cirm.learners.steady.meta_analysis import combine_effects
+from cirm.learners.steady.meta_analysis import combine_effects_of_environments
 
 FEWEST_ROWS = 30
 LEAST_INFORMATION = 2.0  # in log likelihood: what chance gains in 5 % of the cases
@@ -237,6 +237,8 @@ def _is_agreement_with_class_consistent(counts: Tensor) -> bool:
     right = counts.diagonal(dim1=1, dim2=2).sum(1).double() + 0.5
     wrong = counts.sum((1, 2)).double() + 1 - right
     chance = torch.tensor(1 / (k - 1)).log()
-    summary = combine_effects((right / wrong).log() - chance, 1 / right + 1 / wrong)
+    summary = combine_effects_of_environments(
+        (right / wrong).log() - chance, 1 / right + 1 / wrong
+    )
     low, high = summary.compute_prediction_interval()
     return bool(low > 0) or bool(high < 0)

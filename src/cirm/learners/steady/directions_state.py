@@ -20,7 +20,7 @@ from cirm.learners.steady.directions_statistics import (
     count_image_statistics,
 )
 from cirm.learners.steady.directions_views import FeatureHidingView
-from cirm.memory import select_replica
+from cirm.memory import select_state_of_replica
 
 MOST_FEATURES = 4  # unstable features that are kept apart
 MOST_PLACES = 32  # environments whose tables are kept apart
@@ -221,6 +221,6 @@ def list_unstable_features_of_replica(
     """Return the features of one replica."""
     parts = state.features, state.views, state.traces
     return [
-        KnownUnstableFeature(*(select_replica(part, j) for part in parts))  # type: ignore[arg-type]
+        KnownUnstableFeature(*(select_state_of_replica(part, j) for part in parts))  # type: ignore[arg-type]
         for j in range(int(state.found))
     ]

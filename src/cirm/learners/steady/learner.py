@@ -201,7 +201,7 @@ class Steady(Learner[Any]):
     def check_state(self, state: Any, shape: tuple[int, ...]) -> None:  # noqa: ANN401
         """Raise an error if a state from a file is none of this learner."""
         from cirm.learners.steady import state_check
-        from cirm.memory import select_replica
+        from cirm.memory import select_state_of_replica
 
         if self.view == "directions":
             first = self.init(Randomness((0,)))
@@ -209,7 +209,7 @@ class Steady(Learner[Any]):
                 state, first, shape, self.classes, self.added_later
             )
         else:
-            own, features = select_replica(state, 0), math.prod(shape)
+            own, features = select_state_of_replica(state, 0), math.prod(shape)
             state_check.check_state_of_columns_engine(
                 own, features, self.classes, self.added_later
             )
@@ -219,9 +219,9 @@ class Steady(Learner[Any]):
         if self.view == "directions":
             return {}  # a network cannot be scored on moments
         from cirm.learners.steady.columns_past import score_predictors_on_past_rows
-        from cirm.memory import select_replica
+        from cirm.memory import select_state_of_replica
 
-        first, second = (select_replica(state, 0) for state in (before, after))
+        first, second = (select_state_of_replica(state, 0) for state in (before, after))
         return score_predictors_on_past_rows(first, second, is_value=not self.classes)
 
     def adjust_settings_to_inputs(
@@ -240,9 +240,9 @@ class Steady(Learner[Any]):
             from cirm.learners.steady.directions import SteadyNetworkEngine
 
             return SteadyNetworkEngine(self)
-        from cirm.learners.steady.columns import ColumnsEngine
+        from cirm.learners.steady.columns import SteadyTableEngine
 
-        return ColumnsEngine(
+        return SteadyTableEngine(
             self.classes,
             self.trust,
             self.level,

@@ -17,7 +17,7 @@ from torch import Tensor
 UNKNOWN = 1e6  # variance from which on an effect counts as not measured
 
 
-class MetaAnalysis(NamedTuple):
+class EffectMetaAnalysis(NamedTuple):
     """A summary of the effects of k environments; tensors of the effects' shape.
 
     Attributes:
@@ -74,14 +74,17 @@ class MetaAnalysis(NamedTuple):
         return self.mean - half, self.mean + half
 
 
-def combine_effects(effects: Tensor, variances: Tensor) -> MetaAnalysis:
+def combine_effects_of_environments(
+    effects: Tensor, variances: Tensor
+) -> EffectMetaAnalysis:
     """Combine the effects [k, ...] of k environments with their sampling variances.
 
     An effect whose variance is `UNKNOWN` or more is left out.
 
     Example:
         >>> import torch
-        >>> summary = combine_effects(torch.tensor([1.0, 3.0]), torch.ones(2))
+        >>> effects = torch.tensor([1.0, 3.0])
+        >>> summary = combine_effects_of_environments(effects, torch.ones(2))
         >>> float(summary.mean), float(summary.spread), float(summary.heterogeneity)
         (2.0, 1.0, 2.0)
     """
@@ -103,4 +106,4 @@ def combine_effects(effects: Tensor, variances: Tensor) -> MetaAnalysis:
     total = weights.sum(0).clamp(min=1e-300)
     mean = (weights * effects).sum(0) / total
     error = torch.where(count > 0, total.rsqrt(), UNKNOWN**0.5)
-    return MetaAnalysis(mean, between.sqrt(), error, fixed, q, count, trend)
+    return EffectMetaAnalysis(mean, between.sqrt(), error, fixed, q, count, trend)

@@ -14,7 +14,10 @@ from torch import Tensor
 from cirm.learners.steady.columns_explain_adaptation import (
     REFUSALS as COLUMN_REFUSALS,
 )
-from cirm.learners.steady.columns_state import ColumnsState, create_empty_state
+from cirm.learners.steady.columns_state import (
+    SteadyTableState,
+    create_empty_columns_state,
+)
 from cirm.learners.steady.directions_adapt import REFUSALS
 from cirm.learners.steady.directions_state import (
     MOST_FEATURES,
@@ -29,7 +32,7 @@ SHORTER = ("arrivals.slopes", "arrivals.slope_variances")  # after earlier revis
 
 
 def check_state_of_columns_engine(
-    state: ColumnsState, features: int, classes: int, added_later: Collection[str]
+    state: SteadyTableState, features: int, classes: int, added_later: Collection[str]
 ) -> None:
     """Raise an error unless a state of the columns engine is consistent.
 
@@ -44,11 +47,15 @@ def check_state_of_columns_engine(
     )
     p = features * (1 + hinges) + pairs + 1
     outputs, targets = 1 if classes <= 2 else classes, max(1, classes)
-    wanted = create_empty_state(features, p, outputs, targets, kept, hinges, pairs)
+    wanted = create_empty_columns_state(
+        features, p, outputs, targets, kept, hinges, pairs
+    )
     sizes = {"places": len(state.places.rows), "arrivals": len(state.arrivals.losses)}
     # Before any data, tensors have the shapes that those added later have in states of
     # earlier revisions, apart from the number of places.
-    earlier = _list_tensors_by_path(create_empty_state(0, 0, outputs, targets, 0, 0, 0))
+    earlier = _list_tensors_by_path(
+        create_empty_columns_state(0, 0, outputs, targets, 0, 0, 0)
+    )
     for name, tensor in _list_tensors_by_path(state).items():
         expected = _list_tensors_by_path(wanted)[name]
         shape = tuple(expected.shape)
