@@ -33,7 +33,7 @@ def test_a_board_leaves_a_summary_a_page_and_markdown_and_continues(cirm, tmp_pa
     words += ["--out", str(out)]
     status, printed, _ = cirm(*words)
     assert status == 0
-    assert "3 rows, 1 columns: first 6 trials" in printed
+    assert "3 learners on 1 data set: first 6 trials" in printed
     summary = json.loads((out / "summary.json").read_text())
     cells = {row: own["table"] for row, own in summary["cells"].items()}
     assert set(cells) == {"logistic", "logistic, last place", "steady"}

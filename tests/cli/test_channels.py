@@ -156,7 +156,7 @@ def test_too_little_memory_is_said_in_one_line(cirm, fitted, failing):
     failing(MemoryError)
     status, _, error = cirm("evaluate", "clinic-b.csv", "--model", "m.cirm")
     assert (status, error.count("\n")) == (2, 1)
-    assert "not enough memory" in error
+    assert "ran out of memory" in error
 
 
 def test_an_interrupted_command_is_json_too(cirm, fitted, failing):

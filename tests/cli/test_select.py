@@ -35,7 +35,7 @@ def test_a_search_leaves_a_summary_a_page_and_the_command_to_use(cirm, tmp_path)
 
     status, printed, _ = cirm(*words, "--out", tmp_path)
     assert status == 0
-    assert "6 training jobs, 0 to run." in printed
+    assert "6 training jobs, 0 of them left to run." in printed
 
 
 def test_revealed_scores_do_not_change_the_choice(cirm, tmp_path):

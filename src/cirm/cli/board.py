@@ -155,8 +155,10 @@ def run_leaderboard_plan(
         )
     options.create_result_folder(folder)
     restore_records_of_archived_jobs(folder)
+    learners = f"{len(plan.rows)} learner{'s' * (len(plan.rows) != 1)}"
+    data_sets = f"{len(plan.columns)} data set{'s' * (len(plan.columns) != 1)}"
     typer.echo(
-        f"{len(plan.rows)} learners on {len(plan.columns)} data sets: first "
+        f"{learners} on {data_sets}: first "
         f"{len(plan.list_trials())} trials to choose settings, then runs with the "
         "chosen settings."
     )
