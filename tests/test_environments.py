@@ -122,15 +122,15 @@ HOLES = torch.tensor([[0.0, 1.0], [float("nan"), 0.0], [float("inf"), 0.0]])
             HOLES,
             ZEROS,
             TWO,
-            "the inputs have 2 NaN or infinite values, the first at [1, 0]. Replace or "
-            "remove them.",
+            "the inputs contain NaN or infinite values (2 in total), the first at "
+            "[1, 0]. Replace or remove them.",
         ),
         (
             ONES,
             HOLES[:, 0],
             VALUE,
-            "the targets have 2 NaN or infinite values, the first at [1]. Replace or "
-            "remove them.",
+            "the targets contain NaN or infinite values (2 in total), the first at "
+            "[1]. Replace or remove them.",
         ),
         (
             ONES,
@@ -358,5 +358,5 @@ def test_real_numbers_of_another_precision_become_single():
     x, y = torch.ones(3, 2, dtype=torch.float64), torch.ones(3, dtype=torch.float64)
     made = Environment("a", x, y, Task.regression())
     assert made.inputs.dtype == made.targets.dtype == torch.float32
-    with pytest.raises(ValueError, match="the inputs have 6 NaN or infinite"):
+    with pytest.raises(ValueError, match=r"NaN or infinite values \(6 in total\)"):
         Environment("a", 1e300 * x, y, Task.regression())

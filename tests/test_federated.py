@@ -239,7 +239,7 @@ def scale(factor):
 
 
 WRONG = {
-    "'value' has 258 values that are NaN or infinite, so": scale(float("nan")),
+    "'value' contains NaN or infinite values (258 in total), so": scale(float("nan")),
     "has the type float32 and the shape [1, 3], but must have": lambda t, n: (
         {name: values[:, :3] for name, values in t.items()},
         n,
@@ -397,7 +397,7 @@ def test_a_checkpoint_of_another_study_is_refused(tmp_path):
     coordinate(grid, tmp_path, LINEAR).run()
     with pytest.raises(
         ValueError,
-        match=r"was started with .* Start it with its old settings",
+        match=r"These settings differ: .* Use the saved settings to continue",
     ):
         coordinate(grid, tmp_path, LINEAR + " rho0=3").run()
 

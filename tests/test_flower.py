@@ -295,7 +295,7 @@ def test_nan_wrong_shapes_and_stale_rounds_are_refused_and_named(federation):
     found = federation.list_exchanges("faulty_study")
     reasons = [entry["refused"].get("south", "") for entry in found]
     assert reasons[0] == (
-        "site 'south': array 'value' has 3 values that are NaN or infinite, so "
+        "site 'south': array 'value' contains NaN or infinite values (3 in total), so "
         "training has diverged. Start the study with a smaller learning rate (rate) "
         "or penalty"
     )

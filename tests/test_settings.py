@@ -120,7 +120,7 @@ def test_a_class_without_settings_says_so():
         pass
 
     with pytest.raises(
-        ValueError, match=r"^bare: there is no setting 'a'\. There are no settings"
+        ValueError, match=r"^bare: there is no setting 'a'\. No settings can be"
     ):
         settings.parse_settings_by_type(Bare, {"a": "1"}, "bare")
 

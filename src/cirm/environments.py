@@ -158,8 +158,9 @@ class Environment:
         bad = ~values.isfinite()
         if bad.any():
             self._raise_environment_error(
-                f"the {what} have {int(bad.sum())} NaN or infinite values, the first "
-                f"at {bad.nonzero()[0].tolist()}. Replace or remove them"
+                f"the {what} contain NaN or infinite values ({int(bad.sum())} in "
+                f"total), the first at {bad.nonzero()[0].tolist()}. Replace or remove "
+                "them"
             )
 
     def _raise_environment_error(self, problem: str) -> NoReturn:
@@ -407,12 +408,14 @@ class Problem:
             )
         check_environments_match([*self.train, *self.test, *(e for _, e in self.sweep)])
         names = [environment.name for environment in self.fresh]
-        if self.fresh and names != [environment.name for environment in self.train]:
+        expected = [environment.name for environment in self.train]
+        if self.fresh and names != expected:
             raise ValueError(
                 "The environments in `fresh` (new examples of the training "
-                "environments) must have the same names as those in `train`, in the "
-                f"same order, but their names are {names}. Pass one environment of "
-                "fresh for each one of train, or leave fresh empty."
+                f"environments) are named {names}, but the environments in `train` "
+                f"are named {expected}. Pass one environment in `fresh` for each "
+                "environment in `train`, with the same name and in the same order, "
+                "or leave `fresh` empty."
             )
         for environment, fresh in zip(self.train, self.fresh, strict=False):
             check_environments_match(

@@ -33,7 +33,7 @@ def parse_settings_by_type(
             choice = (
                 f"Choose one of {', '.join(known)}."
                 if known
-                else "There are no settings to choose from; leave it out."
+                else f"No settings can be given here; leave out {name}."
             )
             raise ValueError(f"{where}: there is no setting {name!r}. {choice}")
         values[name] = parse_setting_value(

@@ -22,6 +22,16 @@ def join_words(
     return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
 
 
+def format_count(count: int, noun: str) -> str:
+    """Return a number with its noun, in the plural unless the number is 1.
+
+    Example:
+        >>> format_count(1, "row"), format_count(2000, "row")
+        ('1 row', '2,000 rows')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def capitalise_first_letter(text: str) -> str:
     """Return a text whose first letter is a capital, and the rest as it is.
 

@@ -65,7 +65,7 @@ def test_the_lead_says_where_ours_leads_and_where_not(summary):
     near = copy.deepcopy(summary)
     near["cells"]["erm"]["d"]["unseen"]["mean"] = 64.5
     assert (
-        "On digits it leads by less than a standard deviation."
+        "On digits, steady leads by less than a standard deviation."
         in write_leaderboard_summary_paragraph(near)
     )
     without = copy.deepcopy(summary)
@@ -80,7 +80,9 @@ def test_markdown_has_the_oracle_marked_and_what_is_left_out(summary):
     text = render_leaderboard_markdown(summary, "cirm board --quick")
     assert "| learner | beaten by, % mean | beaten by, % 95 % |" in text
     assert "digits oracle* |" in text
-    assert "Nobody knows this score in practice, so it is not a fair result." in text
+    assert (
+        "This score is unknown in practice, so the oracle is not a fair result." in text
+    )
     assert "- PACS is left out: the data set is not in the cache." in text
     assert (
         "Settings chosen by the score on the worst inferred group of held-out training "

@@ -48,8 +48,8 @@ def test_a_spent_budget_says_what_is_left_and_how_to_continue():
     assert queue.take_next_job() is None
     assert describe_jobs_left_by_time_budget(queue, cost, 3) == (
         "The time budget of 60 s is used up: 3 of 3 jobs have not run and need "
-        "about 6.0 core-minutes. The shortest of them is expected to take 2 min. Run "
-        "the same command again to continue with them."
+        "about 6.0 core-minutes. The shortest of these jobs is expected to take 2 "
+        "min. Run the same command again to run these jobs."
     )
 
 
@@ -94,7 +94,7 @@ def test_a_run_within_a_budget_continues_to_the_numbers_of_a_run_without(
     assert status == 0
     assert "Expected cost: " in error
     assert "The time budget of 1 s is used up: " in error
-    assert "Run the same command again to continue with them." in error
+    assert "Run the same command again to run these jobs." in error
     assert len(list((tmp_path / "parts").glob("jobs/*"))) < len(LEARNERS)
     status, _, error = cirm(*parts, "--budget", "1h")
     assert (status, "is spent" in error) == (0, False)

@@ -164,7 +164,9 @@ def test_an_interrupted_command_is_json_too(cirm, fitted, failing):
     words = ("evaluate", "clinic-b.csv", "--model", "m.cirm")
     assert cirm(*words)[0] == ExitCode.INTERRUPTED
     status, out, _ = cirm(*words, "--json")
-    assert json.loads(out)["error"]["status"] == status == ExitCode.INTERRUPTED
+    error = json.loads(out)["error"]
+    assert error["status"] == status == ExitCode.INTERRUPTED
+    assert error["message"].startswith("The command was interrupted, so nothing was")
 
 
 @pytest.mark.integration

@@ -38,7 +38,7 @@ def test_an_ordinary_table_needs_no_note(fit_table):
 def test_a_target_with_as_many_classes_as_rows_is_doubted(fit_table):
     notes, _ = fit_table(y=[f"patient {n}" for n in range(40)])
     assert "the target 'y' has 40 classes in 40 rows, so most of them" in notes[0]
-    assert "Is it the right column?" in notes[0]
+    assert "Check that this is the right target column" in notes[0]
 
 
 def test_a_class_of_one_row_is_named(fit_table):
@@ -49,7 +49,7 @@ def test_a_class_of_one_row_is_named(fit_table):
 def test_a_cell_of_1e308_is_named(fit_table):
     notes, _ = fit_table(age=[*range(20, 59), 1e308])
     assert "column 'age' has a value of 1e+308, while 95 % of its values" in notes[0]
-    assert "Check it, or leave the cell empty." in notes[0]
+    assert "Check the value, or leave the cell empty." in notes[0]
 
 
 def test_a_huge_target_is_named(fit_table):

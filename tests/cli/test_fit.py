@@ -212,7 +212,10 @@ def test_an_interrupted_fit_writes_no_model(cirm, fitted, clinics, interrupt):
     words += ["--learner", "erm", "--set", "epochs=100000"]  # that takes long enough
     status, _, error = cirm(*words)
     assert status == 130
-    assert error == "cirm: interrupted. No model was written to n.cirm.\n"
+    assert error == (
+        "cirm: The command was interrupted, so no model was written to n.cirm. Run the "
+        "command again to start over.\n"
+    )
     assert sorted(clinics.iterdir()) == before
 
 
@@ -239,7 +242,7 @@ def test_an_interrupted_update_leaves_the_model_unchanged(fitted, clinics, monke
         assert process.wait(60) == 130
         assert process.stdout.read() == b""
     os.close(ours)
-    assert ending.splitlines()[-1] == "cirm: interrupted. m.cirm is unchanged."
+    assert "interrupted, so m.cirm is unchanged." in ending.splitlines()[-1]
     assert "Traceback" not in ending
     assert model.read_bytes() == before
     assert sorted(clinics.rglob("*")) == files

@@ -62,7 +62,7 @@ def test_models_that_are_there_are_skipped_and_changed_ones_are_not_replaced_una
 
     status, printed, error = cirm(*words)
     assert status == 0
-    assert "Skipped 2 of 2 models, which were fitted to the same data" in error
+    assert "Skipped 2 of 2 models, because they were already fitted to" in error
     assert "skipped" in printed
     assert (models / "north.cirm").read_bytes() == before
 

@@ -54,7 +54,10 @@ def test_the_history_shows_environments_files_and_versions(cirm, updated):
         assert f"{name} {digest[:12]}" in out
     version = inspect(cirm, "a.cirm")["version"]
     assert version in out
-    assert "`cirm rollback m.cirm --to VERSION` returns to one of them." in out
+    assert (
+        "Use `cirm rollback m.cirm --to VERSION` to return to an earlier version."
+        in out
+    )
     content = inspect(cirm, "m.cirm", "--history")
     assert [v["version"] for v in content["earlier_versions"]] == [version]
     assert set(content) == {
@@ -121,7 +124,7 @@ def test_diff_gives_the_answer_first(cirm, updated):
         "is an earlier version of the first, without clinic-b." in out.splitlines()[0]
     )
     status, out, _ = cirm("diff", "m.cirm", "m.cirm")
-    assert out == "The models are the same.\n"
+    assert out == "The two models are the same.\n"
 
 
 def test_diff_recognises_an_adapted_model(cirm, updated):
@@ -150,7 +153,7 @@ def test_diff_names_settings_columns_importance_and_scores(cirm, updated):
     cirm(*FIT, "f.cirm", *QUICK)
     content = json.loads(cirm("diff", "a.cirm", "f.cirm", "--json")[1])
     assert content["answer"].startswith(
-        "The models were fitted separately, both to clinic-a."
+        "The two models were fitted separately, each on clinic-a."
     )
     (score,) = content["scores"]
     assert (score["environment"], score["metric"]) == ("clinic-a", "accuracy")

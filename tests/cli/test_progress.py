@@ -77,11 +77,14 @@ def test_jobs_are_shown_with_the_time_left(monkeypatch, capsys, tmp_path):
 def test_an_interrupt_says_what_was_kept(capsys):
     with (
         pytest.raises(progress.typer.Exit) as stopped,
-        progress.show_progress_of_steps("No model was written."),
+        progress.show_progress_of_steps("no model was written"),
     ):
         raise KeyboardInterrupt
     assert stopped.value.exit_code == 130
-    assert capsys.readouterr().err == "cirm: interrupted. No model was written.\n"
+    assert capsys.readouterr().err == (
+        "cirm: The command was interrupted, so no model was written. Run the command "
+        "again to start over.\n"
+    )
 
 
 def test_a_download_shows_how_much_has_arrived(monkeypatch, capsys):

@@ -91,7 +91,7 @@ def test_what_can_be_read_in_two_ways_is_explained(cells, message):
     with pytest.raises(ValueError, match="column 'x' has the value") as refusal:
         read(cells)
     assert message in str(refusal.value)
-    assert "use --category x to treat it as a category" in str(refusal.value)
+    assert "use --category x to treat the column as a category" in str(refusal.value)
 
 
 @pytest.mark.parametrize(

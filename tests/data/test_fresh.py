@@ -69,9 +69,9 @@ def environment(name, width=2):
     [
         (
             ("b",),
-            "must have the same names as those in `train`",
+            r"are named \['b'\], but the environments in `train` are named \['a'\]",
         ),
-        (("a", "b"), "must have the same names as those in `train`"),
+        (("a", "b"), r"are named \['a', 'b'\], but the environments in `train`"),
     ],
 )
 def test_spare_examples_of_other_environments_are_refused(fresh, complaint):

@@ -240,7 +240,9 @@ def test_a_folder_that_is_not_there_or_has_no_tables_is_refused(tmp_path):
         import_public_dataset("gusto", tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError, match="there is no folder"):
         Gusto(path=str(tmp_path / "nowhere")).draw_problem((0,))
-    with pytest.raises(FileNotFoundError, match="this folder has no tables of gusto"):
+    with pytest.raises(
+        FileNotFoundError, match="this folder contains no tables of gusto"
+    ):
         import_public_dataset("gusto", tmp_path)
     with pytest.raises(ValueError, match="'colored' is not a public data set"):
         get_public_dataset_class("colored")

@@ -276,7 +276,7 @@ def test_the_command_prints_the_answer_first_and_writes_it_as_a_page(cirm, tmp_p
     words = ("compare", files[0], tmp_path / "c.csv", "--target", TARGET)
     assert cirm(*words, "--report", tmp_path / "c.html")[0] == 0
     text = (tmp_path / "c.html").read_text()
-    assert "What means something different" in text
+    assert "Columns that mean something different" in text
     assert "column that means something different" in text
     status, _, said = cirm("compare", *files, "--report", page)
     assert status == 2

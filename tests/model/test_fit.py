@@ -151,7 +151,7 @@ def test_columns_that_are_new_are_said_and_not_used(clinic, quick):
     later = clinic(200, 0.9, 1)
     more = update(model, later.assign(weight=1.0, height=2.0))
     (note,) = more.history[1].notes
-    assert note.endswith("model does not know them: 'weight', 'height'")
+    assert note.endswith("fitted without them: 'weight', 'height'")
     assert same(more, update(model, later))
 
 

@@ -168,7 +168,9 @@ def test_adapt_shows_what_was_learned_anew(cirm, model):
         "scanner is used with the meaning learned at clinic-c."
     )
     effects, *_ = list_figures(page)
-    assert re.fullmatch(r"Effects learned anew: scanner \d\.\d+", effects)
+    assert re.fullmatch(
+        r"Effects estimated again for this place: scanner \d\.\d+", effects
+    )
     assert "factor by which the odds change" in page
     assert re.search(r"<title>scanner: [\d.]+ here \([\d.]+ to [\d.]+\)</title>", page)
     assert "% before adapting." in page and "% now" not in page
@@ -220,7 +222,7 @@ def test_a_model_of_arrays_has_no_columns_and_a_page(cirm, tmp_path, monkeypatch
     assert cirm("fit", "a.npz", *words)[0] == 0
     assert cirm("inspect", "m.cirm", "--report", "page.html")[0] == 0
     page = Path("page.html").read_text()
-    assert read_lead(page).startswith("A classification model for target, trained by")
+    assert read_lead(page).startswith("A classification model for target, trained with")
     assert list_headings(page) == ["Scores by place", "Places", "Details"]
 
 

@@ -139,7 +139,7 @@ def test_text_between_backticks_is_code_and_stays_escaped():
 
 def test_a_picture_that_is_no_png_is_refused():
     with pytest.raises(
-        ValueError, match=r"picture 'x' is not a PNG file: its first bytes"
+        ValueError, match=r"figure 'x' is not a PNG file: its first bytes"
     ):
         PngPicture(b"GIF89a", "x")
 

@@ -66,7 +66,7 @@ def test_what_was_revealed_is_labelled_as_no_part_of_the_choice():
 
 
 def test_the_oracle_is_said_to_be_a_bound_and_others_not_to_have_seen_the_test():
-    assert "an upper bound and not a result" in build_selection_page(found())
+    assert "an upper bound and not a fair result" in build_selection_page(found())
     honest = build_selection_page(found(("worst-group",)))
     assert "No rule used a test environment to choose" in honest
     assert "oracle" not in honest

@@ -70,7 +70,7 @@ def test_columns_that_the_model_does_not_know_are_named(client, row):
     status, content = client.predict([row | {"colour": "red"}])
     assert status == 200
     (note,) = content["notes"]
-    assert "ignored because the model does not know them: 'colour'" in note
+    assert "because the model was fitted without them: 'colour'" in note
 
 
 def test_regression_has_intervals(tmp_path, values):

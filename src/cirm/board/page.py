@@ -110,7 +110,9 @@ def write_leaderboard_summary_paragraph(summary: Summary) -> str:
         for c in summary["columns"]
         if _is_lead_of_steady_within_noise(summary, c)
     ]:
-        text += f" On {join_words(close)} it leads by less than a standard deviation."
+        text += (
+            f" On {join_words(close)}, {OURS} leads by less than a standard deviation."
+        )
     return text + (f" Another learner leads on {join_words(behind)}." if behind else "")
 
 
@@ -172,9 +174,10 @@ def build_leaderboard_table(summary: Summary) -> ReportTable:
         "the unseen place, mean ± standard deviation over seeds and orders. Beaten "
         "by: the share of the other learners with a higher score, averaged over the "
         "data sets, with a bootstrap interval over data sets and seeds. * Oracle: "
-        "settings chosen by their score at the unseen place. Nobody knows this score "
-        "in practice, so it is not a fair result. It can be below the fair choice, "
-        "because trials have fewer seeds and less data than the final runs.",
+        "settings chosen by their score at the unseen place. This score is unknown "
+        "in practice, so the oracle is not a fair result. The oracle can be below "
+        "the fair choice, because trials have fewer seeds and less data than the "
+        "final runs.",
     ]
     return ReportTable("Board", columns, rows, notes)
 

@@ -74,7 +74,8 @@ COMMANDS = {
     "compare": CommandHelpEntry(
         "compare_tables",
         MODELS,
-        "Show what differs between two tables: inputs, base rate, meaning of columns.",
+        "Show how two tables differ: their inputs, base rates and relations to the "
+        "target.",
     ),
     "inspect": CommandHelpEntry(
         "inspect_model",
@@ -247,10 +248,9 @@ def main() -> None:
         text = "This is a bug in cirm. Please report it, together with the lines above."
         print_error_and_exit(text, ExitCode.DEFECT, as_json)
     if status == ExitCode.INTERRUPTED:  # which has been said on standard error
-        print_json_error(
-            "The command was interrupted. Run it again to start over or to continue.",
-            status,
-        )
+        from cirm.cli.progress import interruption_message
+
+        print_json_error(interruption_message.get(), status)
     sys.exit(status or ExitCode.OK)
 
 

@@ -72,9 +72,7 @@ def adapt_model_command(
         {"--out": out, "--report": report}, [data, model], overwrite
     )
     secret = options.read_signing_key(key)
-    with show_progress_of_steps(
-        f"No model was written to {out}. Run the command again."
-    ) as progress:
+    with show_progress_of_steps(f"no model was written to {out}") as progress:
         from cirm.model.adapt import adapt as adapt_model
 
         adapted = adapt_model(
@@ -92,6 +90,6 @@ def adapt_model_command(
     print_result_json_and_page_path(content, as_json, report)
     print_lines_to_stderr(
         f"Wrote the adapted model to {out}",
-        f"Next: `cirm predict {data} --model {out}` predicts the target of rows from "
-        "this place.",
+        f"Next: `cirm predict {data} --model {out}` predicts the targets of these "
+        "rows.",
     )

@@ -45,8 +45,10 @@ def run_leaderboard_command(
     column: Annotated[
         list[str] | None,
         typer.Option(
-            help="Data set to compare them on, for example mnist-b01, pacs-sketch or "
-            "gas-drift; can be given several times.",
+            help=(
+                "Data set to compare the learners on, for example mnist-b01, "
+                "pacs-sketch or gas-drift; can be given several times."
+            ),
             show_default="all data sets",
         ),
     ] = None,
@@ -96,7 +98,7 @@ def run_leaderboard_command(
     from cirm.cli.progress import show_progress_of_steps
 
     limit = parse_and_start_time_budget(budget)
-    with show_progress_of_steps("Nothing was run.") as progress:
+    with show_progress_of_steps("no job was started") as progress:
         progress("preparing the data sets", 1)
         from cirm.board.columns import (
             list_leaderboard_datasets,
@@ -188,11 +190,11 @@ def write_leaderboard_files(plan: LeaderboardPlan, folder: Path) -> dict[str, An
     from cirm.board.page import build_leaderboard_page, render_leaderboard_markdown
     from cirm.board.results import summarise_leaderboard
     from cirm.cli.output import format_command_line_as_typed
-    from cirm.cli.progress import show_progress_of_single_step
+    from cirm.cli.progress import show_progress_of_writing_report
     from cirm.records import write_text_atomically
     from cirm.runs.provenance import find_source_commit
 
-    with show_progress_of_single_step("writing the board"):
+    with show_progress_of_writing_report():
         summary = summarise_leaderboard(plan, folder)
         summary["commit"] = find_source_commit()
         command = format_command_line_as_typed()

@@ -43,8 +43,10 @@ def compare_tables(
     target: Annotated[
         str,
         typer.Option(
-            help="Column to predict. If both files have it, the base rate and the "
-            "meaning of columns are compared as well.",
+            help=(
+                "Column to predict. If both files have it, its base rate and the "
+                "relation of each column to it are compared as well."
+            ),
             show_default="the target of --model, if given; otherwise none",
         ),
     ] = "",
@@ -63,7 +65,7 @@ def compare_tables(
         float,
         typer.Option(
             help=(
-                "Significance level: the probability of reporting any change "
+                "Significance level: the probability that a change is reported "
                 "although nothing has changed."
             )
         ),
@@ -74,12 +76,14 @@ def compare_tables(
     report: ReportFile = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Show what differs between two tables: inputs, base rate, meaning of columns.
+    """Show how two tables differ: their inputs, base rates and relations to the target.
 
-    The answer comes first, in one or two sentences. Every test is adjusted for the
-    number of tests, and sizes of changes are given beside p-values. A column means
-    something different if what it says about the target differs between the files,
-    by the test that the learner steady uses between places.
+    Compares the distribution of each input, the base rate of the target, and how each
+    column relates to the target. The answer comes first, in one or two
+    sentences. Every test is adjusted for the number of tests, and sizes of changes are
+    given beside p-values. A column means something different if what it says about the
+    target differs between the files, by the test that the learner steady uses between
+    places.
     """
     from cirm.cli.output import (
         format_command_line_as_typed,
@@ -91,7 +95,7 @@ def compare_tables(
     inputs = [first, second, *([model] if model else [])]
     check_output_paths_before_work({"--report": report}, inputs, overwrite)
     secret = options.read_signing_key(key)
-    with show_progress_of_steps("Nothing was written.") as progress:
+    with show_progress_of_steps() as progress:
         from cirm.model.compare import compare
         from cirm.model.file import load
 

@@ -93,10 +93,11 @@ def import_data_set_folder(
     The original files are not changed. If the folder has only a part of the data
     set, this part is imported, and the output says so.
     """
-    from cirm.cli.progress import show_progress_of_single_step
+    from cirm.cli.progress import describe_interruption, show_progress_of_single_step
 
     with show_progress_of_single_step(
-        f"importing {name}", lambda: "Nothing was imported."
+        f"importing {name}",
+        lambda: describe_interruption("nothing was imported"),
     ):
         from cirm.data.image_sets import IMAGE_SETS, import_image_set_into_cache
         from cirm.data.public import import_public_dataset
@@ -167,8 +168,11 @@ def write_picture_of_colored_images(
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Another setting of the data set, for example environments=3; can "
-            "be given several times. `cirm list datasets colored` shows them.",
+            help=(
+                "Another setting of the data set, for example environments=3; can "
+                "be given several times. `cirm list datasets colored` shows all "
+                "settings."
+            ),
             show_default=False,
         ),
     ] = None,
@@ -176,7 +180,7 @@ def write_picture_of_colored_images(
     out: Annotated[
         Path,
         typer.Option(
-            help="File to write the picture to: .png, .pdf or .svg.",
+            help="File to write the figure to: .png, .pdf or .svg.",
         ),
     ] = Path("coloured.png"),
     overwrite: options.Overwrite = False,

@@ -31,7 +31,7 @@ def diff_models_command(
     from cirm.cli.progress import show_progress_of_steps
 
     secret = options.read_signing_key(key)
-    with show_progress_of_steps("Nothing was written."):
+    with show_progress_of_steps():
         from cirm.model.difference import describe_differences_of_models
         from cirm.model.file import load
 

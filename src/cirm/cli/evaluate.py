@@ -75,7 +75,7 @@ def evaluate_model(
 
     check_output_paths_before_work({"--report": report}, [*data, model], overwrite)
     secret = options.read_signing_key(key)
-    with show_progress_of_steps("Nothing was written.") as progress:
+    with show_progress_of_steps() as progress:
         from cirm.model.evaluate import evaluate as evaluate_model
 
         scores = evaluate_model(

@@ -24,8 +24,10 @@ MEANINGS = {
     "cannot be written. No file was changed, unless only the standard output could "
     "not be written.",
     ExitCode.DEFECT: "A bug in cirm. Please report it, with the whole output.",
-    ExitCode.INTERRUPTED: "The user interrupted the command (Ctrl-C). A message says "
-    "what was kept.",
+    ExitCode.INTERRUPTED: (
+        "The user interrupted the command (Ctrl-C). The message "
+        "says what is kept and how to continue."
+    ),
     ExitCode.CLOSED_PIPE: "The program that reads the standard output has stopped "
     "reading, as `head` does after ten lines.",
 }

@@ -292,7 +292,7 @@ def fit_model(
         "`cirm update` to continue training it",
     )
     secret = options.read_signing_key(key)
-    with show_progress_of_steps(f"No model was written to {model}.") as progress:
+    with show_progress_of_steps(f"no model was written to {model}") as progress:
         from cirm.model.fit import fit as fit_model
 
         options.limit_torch_to_one_thread()
@@ -370,7 +370,7 @@ def update_model(
     )
     check_file_can_be_written(model, "--model")
     secret = options.read_signing_key(key)
-    with show_progress_of_steps(f"{model} is unchanged.") as progress:
+    with show_progress_of_steps(f"{model} is unchanged") as progress:
         from cirm.model.container import read_model_checksum
         from cirm.model.fit import update as update_model
 

@@ -108,15 +108,15 @@ def fit_many_models(
     skipped = {job.key for job, _ in read_summaries_of_fitted_models(jobs, folder)}
     if skipped:
         print_lines_to_stderr(
-            f"Skipped {len(skipped)} of {len(jobs)} models, which were fitted to the "
-            "same data with the same settings."
+            f"Skipped {len(skipped)} of {len(jobs)} models, because they were already "
+            "fitted to the same data with the same settings."
         )
 
     def describe_finished_models() -> str:
         done = len(list(read_summaries_of_fitted_models(jobs, folder)))
         return (
-            f"{done} of {len(jobs)} models are written to {folder}. Run the same "
-            "command again to continue."
+            f"The command was interrupted. {done} of {len(jobs)} models are written "
+            f"to {folder}. Run the same command again to continue."
         )
 
     tracker = JobProgressTracker(waiting, engine.job_limit, [])

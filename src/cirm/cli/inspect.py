@@ -44,7 +44,7 @@ def inspect_model(
 
     check_output_paths_before_work({"--report": report}, [model], overwrite)
     secret = options.read_signing_key(key)
-    with show_progress_of_steps("Nothing was written."):
+    with show_progress_of_steps():
         from cirm.model.explain import describe_model
         from cirm.model.file import load
         from cirm.report.model_page import build_model_page

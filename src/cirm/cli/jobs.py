@@ -57,8 +57,8 @@ def run_jobs_with_progress(
     def describe_finished_jobs() -> str:
         done = len(jobs) - len(list_waiting())
         return (
-            f"{done} of {len(jobs)} jobs are finished and kept in {folder}. Run the "
-            "same command again to continue."
+            f"The command was interrupted. {done} of {len(jobs)} jobs are finished "
+            f"and kept in {folder}. Run the same command again to continue."
         )
 
     workers, is_local = engine.job_limit, engine.name == "local"
@@ -125,8 +125,8 @@ def describe_jobs_left_by_time_budget(
     )
     if len(left) == total:
         shortest = format_duration(min(cost.seconds_by_job.values(), default=0.0))
-        text = f"{text} The shortest of them is expected to take {shortest}."
-    return f"{text} Run the same command again to continue with them."
+        text = f"{text} The shortest of these jobs is expected to take {shortest}."
+    return f"{text} Run the same command again to run these jobs."
 
 
 def format_core_minutes(seconds: float) -> str:

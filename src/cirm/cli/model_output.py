@@ -96,7 +96,8 @@ def print_model_history(content: Content) -> None:
     if versions:
         print_table(build_earlier_versions_table(versions))
         typer.echo(
-            f"`cirm rollback {content['model']} --to VERSION` returns to one of them."
+            f"Use `cirm rollback {content['model']} --to VERSION` to return to an "
+            "earlier version."
         )
     else:
         typer.echo("No earlier version is kept in the file.")

@@ -133,8 +133,10 @@ PredictionSets = Annotated[
     bool,
     typer.Option(
         "--sets",
-        help="Add a column named set with the prediction set of each row: the classes "
-        "that are plausible at a new place, separated by |.",
+        help=(
+            "Add a column named 'set' with the prediction set of each row: the "
+            "classes that are plausible at a new place, separated by |."
+        ),
     ),
 ]
 Level = Annotated[
@@ -148,9 +150,11 @@ Abstain = Annotated[
     float | None,
     typer.Option(
         metavar="RATE",
-        help="Leave the least certain predictions empty, so that at a new place at "
-        "most this fraction of the others is expected to be wrong, for example "
-        "0.1.",
+        help=(
+            "Leave the least certain predictions empty, so that at a new place at "
+            "most this fraction of the remaining predictions is expected to be "
+            "wrong, for example 0.1."
+        ),
         show_default="predict every row",
     ),
 ]
@@ -181,8 +185,11 @@ ModelLearner = Annotated[
     str | None,
     typer.Option(
         "--learner",
-        help="Learner that trained the model, as package.module:Class. Only needed if "
-        "the learner is neither built in nor offered by an installed package.",
+        help=(
+            "Learner that trained the model, as package.module:Class. Only needed "
+            "if the learner is neither built in nor registered by an installed "
+            "package (entry point)."
+        ),
         show_default="as stored in the model file",
     ),
 ]
@@ -251,8 +258,10 @@ LearnerSettings = Annotated[
 Preset = Annotated[
     str,
     typer.Option(
-        help="Named group of settings to start from, for example paper; "
-        "`cirm list learners NAME` shows them.",
+        help=(
+            "Named group of settings to start from, for example paper; `cirm list "
+            "learners NAME` shows the names."
+        ),
         show_default="the learner's defaults",
     ),
 ]
@@ -357,7 +366,9 @@ def read_signing_key(path: Path | None) -> bytes:
     from cirm.model.signature import LEAST_KEY, MOST_KEY
 
     if not path.is_file():
-        raise ValueError(f"--key: there is no file {str(path)!r}. Check the path.")
+        raise ValueError(
+            f"--key: there is no file {str(path)!r} with a key. Check the path."
+        )
     with path.open("rb") as file:
         key = file.read(MOST_KEY + 3).rstrip(b"\r\n")
     if not LEAST_KEY <= len(key) <= MOST_KEY:

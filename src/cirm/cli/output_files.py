@@ -41,7 +41,7 @@ def check_output_paths_before_work(
         if option == "--report" and path.suffix.lower() not in (".html", ".htm"):
             raise ValueError(
                 f"--report: the page is written as HTML, but the name {str(path)!r} "
-                "does not end in .html. Give a name that does."
+                "does not end in .html. Give a name that ends in .html."
             )
         check_file_can_be_written(path, option)
         for other, use in known.items():
@@ -96,7 +96,7 @@ def check_signed_model_has_key(path: Path, key: bytes) -> None:
     if is_model_file_signed(path) and not key:
         raise ValueError(
             f"model file {str(path)!r} is signed, but the file that replaces it would "
-            "not be. Give the key that it was signed with, with --key."
+            "not be signed. Give the key of the signed file with --key."
         )
 
 

@@ -133,9 +133,7 @@ def predict_target_of_file_rows(
     summary = PredictionCounts()
     notes: list[str] = []
     secret = options.read_signing_key(key)
-    with show_progress_of_steps(
-        "No predictions were written; run the command again."
-    ) as progress:
+    with show_progress_of_steps("no predictions were written") as progress:
         from cirm.data.encoded_chunks import prefetch_items_in_thread
         from cirm.data.open_sources import open_sources_for_model
         from cirm.model.coverage import describe_prediction_uncertainty

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,25 +103,49 @@ def open_progress_display(
             writer.join()
 
 
+interruption_message: ContextVar[str] = ContextVar(
+    "interruption_message",
+    default="The command was interrupted. Run the command again.",
+)
+"""What was said when the user interrupted, for the JSON error of `--json`."""
+
+UNFINISHED_REPORT = (
+    "The command was interrupted before its report was complete. The results are kept; "
+    "run the command again to write the report."
+)
+
+
+def describe_interruption(kept: str) -> str:
+    """Return the message for a command that has to start over, with what it kept."""
+    return (
+        f"The command was interrupted, so {kept}. Run the command again to start over."
+    )
+
+
 @contextmanager
 def exit_with_message_on_interrupt(describe_kept: Callable[[], str]) -> Iterator[None]:
     """On Ctrl-C, say in one line what was kept, and exit with status 130."""
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo(f"cirm: interrupted. {describe_kept()}", err=True)
+        message = describe_kept()
+        interruption_message.set(message)
+        typer.echo(f"cirm: {message}", err=True)
         raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
 @contextmanager
-def show_progress_of_steps(kept: str) -> Iterator[Callable[[str, float], None]]:
+def show_progress_of_steps(
+    kept: str = "nothing was written",
+) -> Iterator[Callable[[str, float], None]]:
     """Show the steps of a command one after another; yield the function to report.
 
     The function takes the name of the step and the fraction that is done, or the
-    number of rows if it is more than 1. `kept` is printed if the user interrupts.
+    number of rows if it is more than 1. `kept` is a clause that says what the command
+    leaves behind if the user interrupts it.
     """
     with (
-        exit_with_message_on_interrupt(lambda: kept),
+        exit_with_message_on_interrupt(lambda: describe_interruption(kept)),
         open_progress_display() as display,
     ):
         task = display.add_task("starting", total=None, amount="")
@@ -150,11 +175,14 @@ def show_progress_of_steps(kept: str) -> Iterator[Callable[[str, float], None]]:
 
 @contextmanager
 def show_progress_of_single_step(
-    name: str, describe_kept: Callable[[], str] = lambda: "Nothing was run."
+    name: str,
+    describe_kept: Callable[[], str] = lambda: describe_interruption(
+        "nothing was written"
+    ),
 ) -> Iterator[None]:
     """Show a single step whose length is not known, such as loading data.
 
-    `describe_kept` says what is kept if the user interrupts.
+    `describe_kept` returns the message that is printed if the user interrupts.
     """
     with (
         exit_with_message_on_interrupt(describe_kept),
@@ -165,11 +193,21 @@ def show_progress_of_single_step(
 
 
 @contextmanager
+def show_progress_of_writing_report() -> Iterator[None]:
+    """Show that a report is written, whose results are kept if the user interrupts."""
+    with show_progress_of_single_step("writing the report", lambda: UNFINISHED_REPORT):
+        yield
+
+
+@contextmanager
 def show_download_progress() -> Iterator[Callable[[str], DownloadProgressBar]]:
     """Show downloads; yield the function that adds one."""
     with (
         exit_with_message_on_interrupt(
-            lambda: "Finished downloads are kept in the cache."
+            lambda: (
+                "The command was interrupted. Finished downloads are kept in the "
+                "cache. Run the command again to download the rest."
+            )
         ),
         open_progress_display() as display,
     ):

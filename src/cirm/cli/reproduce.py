@@ -76,7 +76,10 @@ def reproduce_paper_experiments(
             f"{', '.join(NAMES)}."
         )
     from cirm.cli.jobs import parse_and_start_time_budget
-    from cirm.cli.progress import show_progress_of_single_step
+    from cirm.cli.progress import (
+        show_progress_of_single_step,
+        show_progress_of_writing_report,
+    )
 
     limit = parse_and_start_time_budget(budget)
     root = out or Path("reproduction") / ("" if name == "all" else name)
@@ -111,7 +114,7 @@ def reproduce_paper_experiments(
             write_paper_figures(folder)
         typer.echo(f"Wrote the figures to {(folder / 'report.html').resolve()}")
     if name == "all":
-        with show_progress_of_single_step("writing the report"):
+        with show_progress_of_writing_report():
             pictures = render_example_images_of_sources(
                 [plan.experiment for plan in plans]
             )
@@ -226,7 +229,7 @@ def write_reproduction_results(
     plan: PaperReproductionPlan, folder: Path, failures: Mapping[str, str]
 ) -> ExperimentReport:
     """Write and print the results that a folder has of an experiment."""
-    from cirm.cli.progress import show_progress_of_single_step
+    from cirm.cli.progress import show_progress_of_writing_report
     from cirm.paper.pages import (
         render_example_images_of_sources,
         write_experiment_files,
@@ -239,7 +242,7 @@ def write_reproduction_results(
     from cirm.runs.provenance import find_source_commit
 
     archive = add_finished_jobs_to_archive(plan.all_jobs, folder, find_source_commit())
-    with show_progress_of_single_step("writing the report"):
+    with show_progress_of_writing_report():
         notes = list_reasons_for_missing_records(plan, failures, archive)
         part = summarise_experiment(plan.experiment, archive, plan.seeds, notes)
         pictures = render_example_images_of_sources([plan.experiment]).values()

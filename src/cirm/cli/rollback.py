@@ -55,7 +55,7 @@ def rollback_model(
     check_output_paths_before_work({"--out": out}, [model], overwrite)
     check_file_can_be_written(out or model, "--out" if out else "model")
     secret = options.read_signing_key(key)
-    with show_progress_of_steps(f"{model} is unchanged."):
+    with show_progress_of_steps(f"{model} is unchanged"):
         from cirm.model.container import read_model_checksum
         from cirm.model.file import compute_version_key, load
         from cirm.model.versions import rollback

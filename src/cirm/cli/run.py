@@ -78,9 +78,9 @@ def run_learners(
         typer.Option(
             metavar="N",
             help=(
-                "Also score the learners that can adapt after adapting them to this "
-                "number of unlabelled rows of each unseen environment, or to all "
-                "rows (all); can be given several times."
+                "Also adapt the learners that can adapt to this number of unlabelled "
+                "rows of each unseen environment (or to all rows: all), and score "
+                "them again; can be given several times."
             ),
             show_default="no adaptation",
         ),
@@ -133,7 +133,7 @@ def run_learners(
     texts = options.parse_dataset_options(context.args, "run")
     if tensorboard is not None:
         check_tensorboard_is_installed()
-    with show_progress_of_steps("Nothing was run.") as progress:
+    with show_progress_of_steps("no job was started") as progress:
         progress("preparing the data set", 1)
         from cirm.runs.engines import JobEngine
         from cirm.runs.plans import (
@@ -256,7 +256,7 @@ def write_result_files_of_run(
     tensorboard: Path | None,
 ) -> dict[str, Any]:
     """Write records, summary, page and curves of a run; return the summary."""
-    from cirm.cli.progress import show_progress_of_single_step
+    from cirm.cli.progress import show_progress_of_writing_report
     from cirm.records import write_records, write_text_atomically
     from cirm.report.diagnostics import summarise_diagnostics_by_learner
     from cirm.report.drawing import render_svg_file
@@ -264,7 +264,7 @@ def write_result_files_of_run(
     from cirm.report.run_page import build_run_page, render_sweep_figure_of_run
     from cirm.report.summary import summarise_records
 
-    with show_progress_of_single_step("writing the report"):
+    with show_progress_of_writing_report():
         summary = summarise_records(records)
         summary["diagnostics"] = summarise_diagnostics_by_learner(records)
         summary["measures"] = summarise_transfer_measures(records)

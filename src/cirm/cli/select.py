@@ -20,6 +20,7 @@ from cirm.cli.options import (
     Workers,
 )
 from cirm.cli.output import format_command_line_as_typed, print_table
+from cirm.wording import format_count
 
 if TYPE_CHECKING:
     from cirm.runs.engines import JobEngine
@@ -229,7 +230,7 @@ def add_test_scores_of_selected_settings(
 
     typer.echo(
         "The settings are selected. Scoring them on the test environments: "
-        f"{len(jobs)} jobs."
+        f"{format_count(len(jobs), 'job')}."
     )
     every = [job for some in jobs.values() for job in some]
     failures = run_jobs_without_records(
@@ -275,7 +276,7 @@ def write_and_print_selected_settings(
     search: SettingsRandomSearch, summary: Summary, folder: Path
 ) -> None:
     """Write summary and page; print what each rule selects and how to use it."""
-    from cirm.cli.progress import show_progress_of_single_step
+    from cirm.cli.progress import show_progress_of_writing_report
     from cirm.records import write_text_atomically
     from cirm.report.selection_page import (
         build_selected_settings_table,
@@ -295,7 +296,7 @@ def write_and_print_selected_settings(
             "smaller values, for example --space rate=1e-5..1e-3:log."
         )
         return
-    with show_progress_of_single_step("writing the report"):
+    with show_progress_of_writing_report():
         page = build_selection_page(summary, format_command_line_as_typed())
         write_text_atomically(folder / "report.html", page)
         table = build_selected_settings_table(summary)

@@ -11,6 +11,7 @@ import typer
 
 from cirm.cli import options
 from cirm.cli.options import Address, BudgetText, EngineName, Workers
+from cirm.wording import format_count
 
 if TYPE_CHECKING:
     from cirm.runs.engines import JobEngine
@@ -130,7 +131,7 @@ def run_unfinished_jobs_of_stress_map(
     """Run the unfinished jobs of a stress map, then write and print its results."""
     from cirm.cli.jobs import run_jobs_with_progress
     from cirm.cli.output import format_command_line_as_typed, print_table
-    from cirm.cli.progress import show_progress_of_single_step
+    from cirm.cli.progress import show_progress_of_writing_report
     from cirm.cli.run import exit_if_jobs_failed
     from cirm.records import write_text_atomically
     from cirm.runs.archive import add_finished_jobs_to_archive
@@ -153,9 +154,8 @@ def run_unfinished_jobs_of_stress_map(
         done = len(jobs) - len(waiting)
         finished = f"; {done} of them have finished" if done else ""
         typer.echo(
-            f"Stress test with {len(plan.cells)} combinations of shortcut and "
-            "condition: "
-            f"{len(jobs)} jobs{finished}."
+            f"Stress test with {format_count(len(plan.cells), 'combination')} of "
+            f"shortcut and condition: {format_count(len(jobs), 'job')}{finished}."
         )
         failures = run_jobs_with_progress(
             jobs,
@@ -165,7 +165,7 @@ def run_unfinished_jobs_of_stress_map(
             "cirm stress",
             budget=budget,
         )
-    with show_progress_of_single_step("writing the report"):
+    with show_progress_of_writing_report():
         cells = summarise_stress_test_cells(
             plan, add_finished_jobs_to_archive(jobs, folder, commit)
         )

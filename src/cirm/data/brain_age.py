@@ -47,7 +47,8 @@ class BrainAge(PublicTable):
         },
         advice=(
             "Download data/fcon1000.csv from the GitHub repository "
-            "predictive-clinical-neuroscience/PCNtoolkit-demo into a folder."
+            "predictive-clinical-neuroscience/PCNtoolkit-demo into a folder. Then "
+            "run `cirm data import brain-age FOLDER` with that folder."
         ),
         address=(
             "https://raw.githubusercontent.com/predictive-clinical-neuroscience/"

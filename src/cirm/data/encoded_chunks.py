@@ -161,13 +161,13 @@ def _encode_chunk_of_rows(
     if inputs.shape[1:] != schema.treatment.shape:
         raise ValueError(
             f"{where}: each row has inputs of the shape {list(inputs.shape[1:])}, but "
-            f"in the first data they had {list(schema.treatment.shape)}. Give inputs "
-            "of the same shape."
+            "in the data that the model was first fitted to, the shape was "
+            f"{list(schema.treatment.shape)}. Give inputs of that shape."
         )
     if not np.isfinite(inputs).all():
         bad = int((~np.isfinite(inputs)).sum())
         raise ValueError(
-            f"{where}: the inputs contain {bad:,} values that are NaN or infinite. "
+            f"{where}: the inputs contain NaN or infinite values ({bad:,} in total). "
             "Replace these values, or remove their rows."
         )
     largest = float(np.abs(inputs).max(initial=0)) if inputs.dtype.kind == "f" else 0.0
@@ -204,8 +204,8 @@ def describe_new_and_absent_columns(
     known |= {*schema.ids, *schema.ignored, schema.weight}
     if new := [name for name in frame.columns if name not in known]:
         yield (
-            f"{where}: these columns are ignored because the model does not know "
-            f"them: {quote_column_names(new)}"
+            f"{where}: these columns are ignored, because the model was fitted "
+            f"without them: {quote_column_names(new)}"
         )
     used = [column.name for column in encoding.columns if column.features]
     if absent := [name for name in used if name not in frame.columns]:
@@ -249,7 +249,7 @@ def encode_classes_as_indices(
         values,
         indices.isna().to_numpy(dtype=bool),
         f"which is not one of the known classes ({listed})",
-        "Correct it, or fit a new model and declare all classes with --classes.",
+        "Correct the value, or fit a new model and declare all classes with --classes.",
     )
     return indices.to_numpy(dtype=np.int64, copy=True)
 
@@ -264,7 +264,7 @@ def read_row_weights(frame: pd.DataFrame, column: str) -> Numbers | None:
         row = describe_file_and_row(values, int(values.isna().argmax()))
         raise ValueError(
             f"{row}: the cell in column {column!r}, the weight of the row, is empty. "
-            "Fill it in, or remove the row."
+            "Fill in the cell, or remove the row."
         )
     is_bad = ~np.isfinite(numbers) | (numbers < 0)
     remedy = "Use weights of zero or more."
@@ -311,5 +311,6 @@ def check_no_target_is_missing(values: Values) -> None:
         more = f" (in {count} rows altogether)" if count > 1 else ""
         raise ValueError(
             f"{describe_file_and_row(values, int(gaps.argmax()))}: the target in "
-            f"column {values.name!r} is missing{more}. Fill it in, or remove the row."
+            f"column {values.name!r} is missing{more}. Fill in the target, or remove "
+            "the row."
         )

@@ -50,7 +50,8 @@ class GasDrift(PublicTable):
         advice=(
             "Download the Gas Sensor Array Drift data set (number 224) from "
             "https://archive.ics.uci.edu/dataset/224 and unpack batch1.dat to "
-            "batch10.dat into a folder."
+            "batch10.dat into a folder. Then run `cirm data import gas-drift FOLDER` "
+            "with that folder."
         ),
         address=(
             "https://archive.ics.uci.edu/static/public/224/"

@@ -40,7 +40,8 @@ class GasTurbine(PublicTable):
         advice=(
             "Download the Gas Turbine CO and NOx Emission data set (number 551) from "
             "https://archive.ics.uci.edu/dataset/551 and unpack gt_2011.csv to "
-            "gt_2015.csv into a folder."
+            "gt_2015.csv into a folder. Then run `cirm data import gas-turbine "
+            "FOLDER` with that folder."
         ),
         address=(
             "https://archive.ics.uci.edu/static/public/551/"

@@ -56,7 +56,8 @@ class Gusto(PublicTable):
         ),
         advice=(
             "Install the R package predtools and run write.csv(predtools::gusto, "
-            '"gusto.csv") in R, in an empty folder.'
+            '"gusto.csv") in R, in an empty folder. Then run `cirm data import gusto '
+            "FOLDER` with that folder."
         ),
     )
 

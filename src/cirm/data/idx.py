@@ -40,7 +40,7 @@ def decompress_and_check_idx(data: bytes, axes: int, where: str) -> bytearray:
     if len(data) != expected:
         raise ValueError(
             f"{where}: the file has {len(data):,} bytes, but according to its header "
-            f"it should have {expected:,}. Download the file again."
+            f"it should have {expected:,} bytes. Download the file again."
         )
     return bytearray(data)
 
@@ -169,8 +169,8 @@ def _compute_idx_file_length(head: bytes, axes: int, where: str) -> int:
         raise ValueError(
             f"{where}: the file begins with the bytes "
             f"{head[:4].hex(' ') or '(none)'}, but an IDX file of "
-            f"{_CONTENT_BY_AXES[axes]} begins with {magic.hex(' ')}. Check that the "
-            "file is complete and of the right kind."
+            f"{_CONTENT_BY_AXES[axes]} begins with {magic.hex(' ')}. Check that this "
+            "is the right file, and download it again if it is damaged."
         )
     start = 4 + 4 * axes
     if len(head) < start:
@@ -181,8 +181,8 @@ def _compute_idx_file_length(head: bytes, axes: int, where: str) -> int:
     shape = _read_shape_from_header(head)
     if 0 in shape:
         raise ValueError(
-            f"{where}: the file contains no data: its shape is {list(shape)}. Use "
-            "another file."
+            f"{where}: the file contains no data: the shape in its header is "
+            f"{list(shape)}. Use a file with at least one image or label."
         )
     return start + math.prod(shape)
 
@@ -194,9 +194,9 @@ def _decompress_gzip_idx(data: bytes, axes: int, where: str) -> bytearray:
         expected = _compute_idx_file_length(bytes(content), axes, where)
         if expected > min(MOST_FILE_BYTES, _MAX_GZIP_RATIO * len(data)):
             raise ValueError(
-                f"{where}: the header of the file says {expected:,} bytes, more than "
-                f"its {len(data):,} compressed bytes can hold. Download the file "
-                "again."
+                f"{where}: according to its header, the file unpacks to {expected:,} "
+                f"bytes, more than {len(data):,} compressed bytes can hold. Download "
+                "the file again."
             )
         # One byte more than promised, to see that the file ends there.
         while len(content) <= expected:
@@ -213,6 +213,6 @@ def _decompress_gzip_idx(data: bytes, axes: int, where: str) -> bytearray:
         length = "more" if len(content) > expected else f"only {len(content):,}"
         raise ValueError(
             f"{where}: the unpacked file has {length} bytes, but according to its "
-            f"header it should have {expected:,}. Download the file again."
+            f"header it should have {expected:,} bytes. Download the file again."
         )
     return content

@@ -99,8 +99,8 @@ class DownloadableImageSet:
             if known and digest != known:
                 raise ValueError(
                     f"{name}: the SHA-256 checksum of the file is {digest}, but the "
-                    f"original file of {self.name} has {known}. Use the original file "
-                    f"of {self.name}."
+                    f"checksum of the original file of {self.name} is {known}. Use "
+                    f"the original file of {self.name}."
                 )
 
 
@@ -271,8 +271,8 @@ def verify_cached_image_files(image_set: DownloadableImageSet, folder: Path) -> 
         image_set.verify_files(image_set.read_files_of_folder(folder))
     except (FileNotFoundError, ValueError) as error:
         raise ValueError(
-            f"{image_set.name}: the copy in the cache is damaged ({error}). Remove the "
-            f"folder {folder} and download it again."
+            f"{image_set.name}: the copy in the cache is damaged ({error}). Remove "
+            f"the folder {folder} and download the data set again."
         ) from None
 
 

@@ -290,7 +290,7 @@ def check_encoder_matches_schema(schema: Schema, encoder: EncoderLike) -> None:
     if not identities:
         raise ValueError(
             "encoder: the model was fitted without an encoder, so none can be used "
-            "with it. Remove --encoder, or fit a new model with it."
+            "with it. Remove --encoder, or fit a new model with this encoder."
         )
     for identity in identities:
         kind: EncoderKind = "images" if identity.side else "text"

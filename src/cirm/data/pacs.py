@@ -72,7 +72,8 @@ class Pacs(PublicDataset):
         advice=(
             "PACS is on Google Drive, from which cirm cannot download it. Follow the "
             "link to PACS on https://domaingeneralization.github.io, and unpack the "
-            "folders photo, art_painting, cartoon and sketch into a folder."
+            "folders photo, art_painting, cartoon and sketch into one folder. Then "
+            "run `cirm data import pacs FOLDER` with that folder."
         ),
     )
 
@@ -169,7 +170,7 @@ def find_folder_of_domains(folder: Path) -> Path:
         if any((folder / root / domain).is_dir() for domain in DOMAINS):
             return folder / root
     raise FileNotFoundError(
-        f"{folder}: this folder has none of the folders {', '.join(DOMAINS)}. "
+        f"{folder}: this folder contains none of the folders {', '.join(DOMAINS)}. "
         f"{Pacs.origin.advice}"
     )
 

@@ -91,7 +91,7 @@ def divide_sources_into_time_periods(
         if source.kind != "table":
             raise ValueError(
                 f"{source.where}: --time needs a table with a column of dates, but "
-                "this is not a table. Remove --time."
+                "these data are not a table. Remove --time."
             )
     return [TimePeriodSource(source, time, every or "month") for source in sources]
 
@@ -176,7 +176,7 @@ def detect_date_format_of_column(values: Values) -> str:
     present = values[~find_missing_values(values)]
     guess = detect_number_or_date_format(present, "date")
     if guess.problem:
-        advice = "Correct it, or write all dates as 2024-12-31."
+        advice = "Correct the date, or write all dates like 2024-12-31."
         raise_error_for_first_bad_value(present, guess.bad, guess.problem, advice)
     return guess.format
 

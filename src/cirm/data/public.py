@@ -194,11 +194,8 @@ def describe_which_dataset_files_exist(
 
 def describe_how_to_get_dataset(origin: PublicDatasetOrigin) -> str:
     """Return sentences that say how a data set gets into the cache."""
-    fetch = f"Run `cirm data fetch {origin.name}`, or get it by hand. "
-    return (
-        f"{fetch if origin.address else ''}{origin.advice} Then run `cirm data import "
-        f"{origin.name} FOLDER`."
-    )
+    fetch = f"Run `cirm data fetch {origin.name}`, or get the files by hand. "
+    return f"{fetch if origin.address else ''}{origin.advice}"
 
 
 def sort_names_by_number(names: Sequence[str]) -> list[str]:

@@ -40,8 +40,7 @@ def download_public_dataset(
             return import_public_dataset(name, work)
         except (ConnectionError, ValueError) as error:
             raise FileNotFoundError(
-                f"{name}: the download failed ({error}). {origin.advice} Then run "
-                f"`cirm data import {name} FOLDER`."
+                f"{name}: the download failed ({error}). {origin.advice}"
             ) from None
 
 

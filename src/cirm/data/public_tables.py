@@ -65,7 +65,7 @@ class PublicTable(PublicDataset):
         }
         if not tables:
             raise FileNotFoundError(
-                f"{folder}: this folder has no tables of {cls.origin.name}. "
+                f"{folder}: this folder contains no tables of {cls.origin.name}. "
                 f"{cls.origin.advice}"
             )
         return {

@@ -286,7 +286,7 @@ def check_inputs_are_not_constant(rows: EncodedRows, where: str) -> None:
             return
     raise ValueError(
         f"{where}: the inputs are the same in every row, so nothing can be predicted "
-        "from them. Check how the file was written."
+        "from them. Check how the file was created."
     )
 
 

@@ -72,9 +72,8 @@ def check_source_matches_schema(source: DataSource, kind: str) -> None:
     """Refuse a table where images are needed, and the like."""
     if source.kind != kind:
         raise ValueError(
-            f"{source.where}: the data are {KIND_NAMES[source.kind]}, but the first "
-            f"data that the model was given were {KIND_NAMES[kind]}. Give data of the "
-            "same kind."
+            f"{source.where}: the data are {KIND_NAMES[source.kind]}, but the model "
+            f"was first fitted to {KIND_NAMES[kind]}. Give {KIND_NAMES[kind]}."
         )
 
 

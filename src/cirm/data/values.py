@@ -87,10 +87,10 @@ def detect_kind_of_column_values(present: Values, remedy: str = "") -> ColumnVal
             present,
             np.array([not types.is_scalar(value) for value in present], bool),
             "which is neither a number nor text, a date or a boolean",
-            "Convert the column to one of these.",
+            "Convert the column to one of these types.",
         )
-    category = f"use --category {present.name} to treat it as a category"
-    advice = f"Correct it, or {remedy or category}."
+    category = f"use --category {present.name} to treat the column as a category"
+    advice = f"Correct the value, or {remedy or category}."
     kinds: tuple[Kind, ...] = ("number", "boolean", "date")
     for kind in kinds:
         bad = np.isnan(_parse_values_as_numbers(present, kind))
@@ -150,7 +150,7 @@ def convert_values_to_numbers(
             unclear,
             ~find_missing_values(unclear),
             f"which is not {describe_kind_of_column_values(kind, written)}",
-            f"Correct it, or {remedy}.",
+            f"Correct the value, or {remedy}.",
         )
     return numbers
 

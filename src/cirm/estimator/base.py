@@ -221,7 +221,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             network: For a model that was trained with your own torch module, a module
                 of the same architecture.
             learner: For a model that was trained with a learner which is neither built
-                in nor offered by an installed package, its class.
+                in nor registered by an installed package, its class.
 
         Returns:
             The fitted estimator.

@@ -71,12 +71,19 @@ class StudyCheckpoint:
         )
         started = self.notes["stages"][: self.notes["stage"] + 1]
         if same != before or started != self.stages[: len(started)]:
+            changes = [
+                f"{name} (saved: {value!r}, requested: {getattr(same, name)!r})"
+                for name, value in vars(before).items()
+                if value != getattr(same, name)
+            ]
+            if started != self.stages[: len(started)]:
+                saved = self.notes["stages"]
+                changes.append(f"stages (saved: {saved}, requested: {self.stages})")
             raise ValueError(
-                f"{self.path}: the folder contains a study that was started with "
-                f"other settings, {before.to_json()} and stages "
-                f"{self.notes['stages']}, and cannot continue with {study.to_json()} "
-                f"and stages {self.stages}. Start it with its old settings to "
-                "continue, or choose another folder for a new study."
+                f"{self.path}: the folder contains a study that was started with other "
+                f"settings. These settings differ: {', '.join(changes)}. Use the saved "
+                "settings to continue that study, or choose another folder to start a "
+                "new one."
             )
         return before, int(self.notes["stage"])
 

@@ -105,8 +105,9 @@ def _decode_npy_tensor(array: Array, shape: Sequence[int], where: str) -> Tensor
     if not tensor.isfinite().all():
         count = int((~tensor.isfinite()).sum())
         raise ValueError(
-            f"{where} has {count} values that are NaN or infinite, so training has "
-            "diverged. Start the study with a smaller learning rate (rate) or penalty"
+            f"{where} contains NaN or infinite values ({count:,} in total), so "
+            "training has diverged. Start the study with a smaller learning rate "
+            "(rate) or penalty"
         )
     return tensor
 

@@ -215,7 +215,7 @@ class Learner(Generic[State]):
         """
         raise NotImplementedError(
             f"{type(self).__name__} cannot adapt to rows without labels. Use a "
-            "learner that can, such as steady."
+            "learner that can adapt, such as steady."
         )
 
     def forget_adaptation(self, state: State) -> State:
@@ -232,10 +232,10 @@ class Learner(Generic[State]):
         """
         if self.adapts:
             raise ValueError(
-                f"{type(self).__name__} adapts, but has no forget_adaptation() "
-                "method, so an adapted model cannot be trained further. Add the "
-                "method to the class, or continue from the model as it was before it "
-                "was adapted."
+                f"{type(self).__name__} supports adaptation but does not implement "
+                "forget_adaptation(), so an adapted model cannot be trained further. "
+                "Add this method to the class, or continue from the model as it was "
+                "before it was adapted."
             )
         return state
 

@@ -63,14 +63,14 @@ def adapt(
         >>> adapted.adaptation.name, adapted.adaptation.rows
         ('table', 40)
         >>> adapted.explain()["adaptation"]["refusals"][0]
-        '`age` was not adapted: it is not known yet whether adapting helps. Update the
-        model with labelled rows of another place first.'
+        '`age` was not adapted: it is not known yet whether adapting this column
+        helps. Update the model with labelled rows of another place first.'
     """
     if not model.learner.adapts:
         raise ValueError(
-            f"The model was trained by the learner {model.plan.learner}, which cannot "
-            "adapt to rows without targets. Fit a model with the learner "
-            f"{ADAPTIVE_LEARNER}, which can."
+            f"The model was trained with the learner {model.plan.learner}, which "
+            "cannot adapt to rows without targets. Fit a model with the learner "
+            f"{ADAPTIVE_LEARNER}, which can adapt."
         )
     schema = model.schema
     sources = open_sources_for_model(data, schema)
@@ -93,8 +93,8 @@ def adapt(
     ]
     if len(indices) < rows.store.count:
         notes.append(
-            f"{len(indices):,} of the {rows.store.count:,} rows, drawn at random, were "
-            "used."
+            f"{len(indices):,} of the {rows.store.count:,} rows, drawn at random, "
+            "were used to adapt the model."
         )
     if any(schema.target.name in next(s.iterate_frames()).columns for s in sources):
         notes.append(

@@ -183,8 +183,8 @@ def collect_nonconformity_scores(
     if not (known := [one for one in others if one is not None]):
         raise ValueError(
             "The model was trained by an earlier version of cirm, which did not "
-            "store the scores that prediction sets and abstention are computed from. "
-            "Update the model with rows of a new place, or fit it again."
+            "store the scores that prediction sets and abstention need. Update the "
+            "model with rows of a new place, or fit it again."
         )
     return known, False
 

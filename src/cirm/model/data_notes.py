@@ -38,14 +38,15 @@ def _list_notes_on_rare_classes(draft: SchemaWithFirstRows) -> list[str]:
     if 2 * len(single) > rows:
         return [
             f"the target {name!r} has {len(classes):,} classes in {rows:,} rows, so "
-            "most of them cannot be learned. Is it the right column? If it is a "
-            "number, use --task regression."
+            "most of them cannot be learned. Check that this is the right target "
+            "column; if it contains quantities, use --task regression."
         ]
     if not single:
         return []
     return [
         f"only one row of the first place has the class {quote_column_names(single)}, "
-        "too few to learn this class or to score it. Add rows of it, or leave it out."
+        "too few to learn this class or to score it. Add rows of this class, or "
+        "leave out this row."
     ]
 
 
@@ -68,8 +69,8 @@ def _list_notes_on_huge_values(draft: SchemaWithFirstRows) -> list[str]:
             notes.append(
                 f"column {column.name!r} has a value of {largest:.3g}, while 95 % of "
                 f"its values are at most {usual:.3g} in absolute value. This value "
-                "alone decides how the whole column is scaled. Check it, or leave "
-                "the cell empty."
+                "alone decides how the whole column is scaled. Check the value, or "
+                "leave the cell empty."
             )
     return notes
 
@@ -109,8 +110,8 @@ def _list_notes_on_many_categories(
     return [
         f"column {column.name!r} has {len(counts):,} different values. The "
         f"{MOST_CATEGORIES} most frequent ones, {100 * share:.0f} % of the rows, have "
-        "a feature each; all others count as one. Group them into fewer categories, or "
-        f"leave the column out with --ignore {column.name}."
+        "a feature each; all others count as one. Group the values into fewer "
+        f"categories, or leave the column out with --ignore {column.name}."
     ]
 
 

@@ -195,7 +195,7 @@ def _summarise_main_model_differences(differences: Content) -> str:
     relation, environments = differences["relation"], differences["environments"]
     before, after = differences["adaptation"]
     if relation == "same" and before == after:
-        return "The models are the same."
+        return "The two models are the same."
     more, fewer = (
         join_words(environments[side], MOST_NAMES) for side in ("second", "first")
     )
@@ -212,26 +212,26 @@ def _summarise_main_model_differences(differences: Content) -> str:
         "is continued by": "The second model is an earlier version of the first, "
         f"without {fewer or repeated}.",
         "branches from": (
-            "The models share their first places and were then trained on different "
-            "ones."
+            "The two models were trained on the same places at first, and then on "
+            "different places."
         ),
-        "unrelated to": f"The models were fitted separately, both to {both}."
+        "unrelated to": f"The two models were fitted separately, each on {both}."
         if both
-        else "The models were trained on different data from the start.",
+        else "The two models were trained on different data from the start.",
     }
     sentences = [parts[relation]]
     if relation in ("branches from", "unrelated to"):
         for name, own in (("first", fewer), ("second", more)):
             if own:
-                sentences.append(f"Only the {name} has learned from {own}.")
+                sentences.append(f"Only the {name} model has learned from {own}.")
     unstable = differences["unstable"]
     for name in ("first", "second"):
         if own := unstable[name]:
             columns = join_words([f"`{column}`" for column in own], MOST_NAMES)
-            sentences.append(f"Only the {name} treats {columns} as unstable.")
+            sentences.append(f"Only the {name} model treats {columns} as unstable.")
     if changes := list(differences["importance"].items())[:MOST_NAMED]:
         shown = (f"`{n}` from {a:.0f} to {b:.0f} %" for n, (a, b) in changes)
-        sentences.append(f"The importance of columns changes: {', '.join(shown)}.")
+        sentences.append(f"The importance of columns differs: {', '.join(shown)}.")
     if names := list(differences["settings"]):
         sentences.append(f"Settings differ: {join_words(names, MOST_NAMES)}.")
     return " ".join(sentences)

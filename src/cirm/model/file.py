@@ -186,8 +186,8 @@ def load(
             the same architecture. Its weights are not used.
         device: Torch device to put the model on.
         learner: For a model that was trained with a learner which is neither built in
-            nor offered by an installed package, its class. A file never decides which
-            code is imported.
+            nor registered by an installed package, its class. A file never decides
+            which code is imported.
         key: The secret that the file was signed with. A file that was not signed with
             it is refused. Without a key, signatures are not checked.
         encoder: For a model whose features were made by an encoder that is not built

@@ -228,7 +228,7 @@ def restore_learner_from_plan(
         cls = get_learner_class(plan.learner, import_paths=False)
     elif plan.learner in REMOVED_LEARNERS:
         raise ValueError(
-            f"the model was trained by the learner {plan.learner!r}, which cirm no "
+            f"the model was trained with the learner {plan.learner!r}, which cirm no "
             f"longer has. Fit the model again with the learner {ADAPTIVE_LEARNER}, or "
             f"open it with version {REMOVED_LEARNERS[plan.learner]} of cirm."
         )

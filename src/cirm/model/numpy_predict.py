@@ -194,7 +194,7 @@ def _build_steady_table_predictor(state: Mapping[str, Array]) -> SteadyTablePred
         state[f"{prefix}.{name}"] for name in ("coefficients", "levels")
     )
     if coefficients.dtype != np.float64:
-        raise ValueError("the coefficients are not of double precision")
+        raise ValueError("the coefficients are not double-precision numbers")
     samples, outputs, p = coefficients.shape
     d, hinges = len(centre), len(knots)
     bent, used = np.flatnonzero(slopes.any(0)), np.flatnonzero(factors)

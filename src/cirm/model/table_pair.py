@@ -102,7 +102,7 @@ def read_tables_to_compare(
     if (fewest := min(map(len, frames))) < FEW_ROWS:
         notes.append(
             f"with {fewest} rows, only large changes can be detected. Compare more "
-            "rows to find smaller ones."
+            "rows to find smaller changes."
         )
     tables = (frames[0], frames[1])
     return TablesToCompare(

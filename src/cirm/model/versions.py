@@ -15,6 +15,7 @@ from cirm.model.container import read_version_key_of_model_file
 from cirm.model.facts import TrainingHistoryEntry
 from cirm.model.file import decode_model_file, encode_model_file
 from cirm.model.model import Model
+from cirm.wording import format_count
 
 MOST_KEPT_BYTES = 2**26  # of all kept versions; a model of a table has some 50,000
 
@@ -56,10 +57,10 @@ def keep_earlier_version_in_model(before: Model, after: Model, count: int) -> Mo
         return after
     keys = map(read_version_key_of_model_file, versions[:dropped])
     note = (
-        f"{len(kept)} earlier versions are kept for `cirm rollback`; the oldest, "
-        f"{', '.join(keys)}, had to be removed. Keep more with --keep, up to "
-        f"{MOST_KEPT_BYTES >> 20} MiB, or write updated models to new files with "
-        "--out."
+        f"The model file keeps {format_count(len(kept), 'earlier version')} for `cirm "
+        f"rollback`; older versions were removed ({', '.join(keys)}). Keep more with "
+        f"--keep, up to {MOST_KEPT_BYTES >> 20} MiB, or write updated models to new "
+        "files with --out."
     )
     *history, last = after.history
     last = replace(last, notes=(*last.notes, note))
@@ -75,14 +76,14 @@ def list_earlier_model_versions(model: Model) -> list[EarlierModelVersion]:
     """Return the earlier versions that a model keeps, oldest first."""
     versions = []
     for index, content in enumerate(model.earlier):
-        where = f"earlier version {index + 1} in the model file"
+        where = f"the earlier version {index + 1} in the model file"
         own = decode_model_file(
             content, where, model.learner.network, type(model.learner)
         )
         if own.earlier:
             raise ValueError(
-                f"{where} contains earlier versions itself, so the model file is "
-                "damaged. Restore the file from a backup."
+                f"The model file is damaged: {where} must be a single model, but "
+                "contains other versions. Restore the file from a backup."
             )
         versions.append(EarlierModelVersion(own, content))
     return versions
@@ -162,9 +163,9 @@ def _find_version_before_last_update(
     ]
     if not parents:
         raise ValueError(
-            "None of the versions in the file is one that the current model was "
-            "updated from, so there is no previous version to return to. Choose one "
-            f"with --to: {_join_version_keys(versions)}."
+            "The current model was not updated from any of the versions in the file, "
+            "so there is no previous version to return to. Choose a version with "
+            f"--to: {_join_version_keys(versions)}."
         )
     return max(parents, key=lambda version: len(version.model.history))
 

@@ -42,7 +42,12 @@ SPANS = ((0.0, 0.62), (0.25, 0.85), (0.35, 1.0))  # no model is allowed outside
 
 def project_onto_support(q: Tensor, support: Tensor) -> Tensor:
     """Return argmin KL(p || q) among the distributions p within a support [n]."""
-    return _normalise_probabilities(q * support, "support")
+    return _normalise_probabilities(
+        q * support,
+        "The distribution q has probability 0 for all outcomes in the support. Change "
+        "q or the support, so that q has a positive probability for at least one "
+        "outcome in the support.",
+    )
 
 
 def project_onto_given_means(q: Tensor, statistics: Tensor, means: Tensor) -> Tensor:
@@ -71,14 +76,20 @@ def project_onto_given_means(q: Tensor, statistics: Tensor, means: Tensor) -> Te
             size /= 2
         slope = slope - size * step
     raise ValueError(
-        "No distribution with the same possible outcomes as q has the means "
-        f"{means.tolist()}. Choose means within the range of the statistics."
+        f"The statistics cannot have the means {means.tolist()} under any "
+        "distribution over the outcomes that q allows. Choose means between the "
+        "smallest and the largest value of each statistic."
     )
 
 
 def compute_geometric_mean_distribution(first: Tensor, second: Tensor) -> Tensor:
     """Return argmin KL(p || first) + KL(p || second): their geometric mean."""
-    return _normalise_probabilities((first * second).sqrt(), "other distribution")
+    return _normalise_probabilities(
+        (first * second).sqrt(),
+        "No outcome has a positive probability under both distributions, first and "
+        "second. Change one of them, so that at least one outcome is possible under "
+        "both.",
+    )
 
 
 def project_onto_linear_risk(
@@ -197,10 +208,8 @@ def _find_simplex_edge_points_with_mean(
     return ends[0], ends[-1]
 
 
-def _normalise_probabilities(masses: Tensor, where: str) -> Tensor:
+def _normalise_probabilities(masses: Tensor, problem: str) -> Tensor:
+    """Return masses divided by their sum; raise the problem if all are zero."""
     if not masses.sum() > 0:
-        raise ValueError(
-            f"The {where} and the distribution have no possible outcome in common. "
-            "Choose ones that overlap."
-        )
+        raise ValueError(problem)
     return masses / masses.sum()

@@ -187,7 +187,7 @@ def _build_changed_meaning_section(content: Content) -> PageSection | None:
     ]
     figure = render_dot_plot_figure(
         "Factor by which the odds of the outcome change with the column, given the "
-        "others. A factor of 1 means that the column says nothing.",
+        "others. A factor of 1 means that the column says nothing about the outcome.",
         rows,
         label="What columns say about the target: "
         + ", ".join(f"{c['column']} {c['effects']}" for c in columns),
@@ -199,7 +199,7 @@ def _build_changed_meaning_section(content: Content) -> PageSection | None:
         factors=True,
         reference=1.0,
     )
-    return PageSection("What means something different", [figure])
+    return PageSection("Columns that mean something different", [figure])
 
 
 def _build_distance_figure_section(changes: Sequence[Content]) -> PageSection | None:
@@ -210,8 +210,9 @@ def _build_distance_figure_section(changes: Sequence[Content]) -> PageSection | 
     more = len(changes) - len(shown)
     caption = (
         "Distance between the distributions of each input in the two tables, from 0 "
-        "(equal) to 100 % (no value in common). Full bars with a star are significant, "
-        "pale ones are not."
+        "% (identical) to 100 % (no value in common). Dark bars marked with a star "
+        "show significant differences; pale bars show differences that are not "
+        "significant."
     )
     caption += f" {more} inputs with smaller distances are not shown." if more else ""
     return PageSection("What moved", [page.render_html_figure(caption, *figures)])

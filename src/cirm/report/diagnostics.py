@@ -114,9 +114,9 @@ def describe_examples_of_diagnostics(
     """Say which examples the diagnostics come from."""
     if any(one.trained for one in diagnoses.values()):
         return (
-            "Measured on the training examples, because there are no others; this is "
-            "too optimistic for a model that overfits. `cirm select` holds examples "
-            "out."
+            "Measured on the training examples, because the data set has no other "
+            "examples of the training environments. This is too optimistic for a "
+            "model that overfits; use `cirm select` to hold out examples."
         )
     return "Measured on new examples of the training environments."
 

@@ -67,7 +67,7 @@ def describe_scores_on_past_environments(entry: Content) -> str:
     if not past:
         return (
             "The scores at earlier places after this update are not known, because "
-            "the model keeps no data from these places."
+            "the model keeps no data from the earlier places."
         )
     if _choose_metric_of_history_entry(entry) == "accuracy":
         before, after = (f"{past[name]:.1f} %" for name in ("before", "after"))

@@ -45,7 +45,7 @@ def build_model_page(content: Content, command: str = "") -> str:
     history = content["history"]
     count = f"{len(history)} place{'s' if len(history) > 1 else ''}"
     about = (
-        f"A {content['task']} model for {content['target']}, trained by "
+        f"A {content['task']} model for {content['target']}, trained with "
         f"{content['learner']} on {count}; last updated on {history[-1]['time'][:10]}."
     )
     answer = describe_what_model_relies_on(content)
@@ -238,8 +238,8 @@ def _render_collapsed_model_details(
     parts[table.title] = (f"{memory} {size} in total", [table])
     if rows := [[column["name"], column["treatment"]] for column in content["columns"]]:
         text = (
-            "The first place determines how columns are used; later ones do not "
-            "change it."
+            "How each column is read was decided at the first place and does not "
+            "change at later places."
         )
         columns = ReportTable("Columns", ["column", ReportColumn("use")], rows)
         parts["Columns"] = (f"{len(rows)} columns", [text, columns])

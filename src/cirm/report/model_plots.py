@@ -146,13 +146,15 @@ def render_adapted_effects_figure(adaptation: Content) -> EscapedHtml:
         "main": f"at {adaptation['name']}, from rows without targets",
         "earlier": "at the places seen",
     }
-    caption = "What each column says about the target, learned anew. "
+    caption = (
+        "Effect of each column on the prediction, estimated again for this place. "
+    )
     caption += "The line is the 95 % interval" + (
         "; a factor of 1 means that the column says nothing about the target."
         if factors
         else "."
     )
-    label = "Effects learned anew: " + "; ".join(
+    label = "Effects estimated again for this place: " + "; ".join(
         f"{one['feature']} {one['here']:.3g}" for one in adaptation["effects"]
     )
     return render_dot_plot_figure(

@@ -49,8 +49,8 @@ class PngPicture:
     def __post_init__(self) -> None:
         if not self.png.startswith(PNG_SIGNATURE):
             raise ValueError(
-                f"picture {self.caption!r} is not a PNG file: its first bytes are "
-                f"{self.png[:8]!r}. Convert the picture to PNG."
+                f"figure {self.caption!r} is not a PNG file: its first bytes are "
+                f"{self.png[:8]!r}. Convert the figure to PNG."
             )
 
 

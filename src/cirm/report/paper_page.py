@@ -45,7 +45,7 @@ from cirm.wording import join_words
 Claims = Sequence[Mapping[str, Any]]
 Summary = Mapping[str, Any]
 SOURCES = {"mean": "ours", "paper": "paper", "elsewhere": "IRM's runs"}
-BELOW = " In each cell, our number is above and the published one below."
+BELOW = " In each cell, our number is above the published number."
 RESIDUALS = ("consensus", "constraint")
 SPREAD = "Mean ± standard deviation over seeds."
 LATEX_SPREAD = "Mean (standard deviation)."
@@ -177,8 +177,8 @@ def render_paper_tables_as_latex(summary: Summary) -> str:
         if SOURCES["paper"] in table.sources:
             legend += (
                 f" Without a mark, {LIMIT}; {LATEX_MARKS['better']} ours is better by "
-                f"more than that; {LATEX_MARKS['differs']} ours differs by more than "
-                f"that; {LATEX_MARKS['no-data']} not measured."
+                f"more than this limit; {LATEX_MARKS['differs']} ours differs by more "
+                f"than this limit; {LATEX_MARKS['no-data']} not measured."
             )
         titled = replace(table, title=f"{summary['title']}: {table.title}")
         lines.append(render_table_as_latex(titled, legend))
@@ -190,9 +190,9 @@ def write_table_legend(summary: Summary) -> str:
     if not any(cell["verdict"] for cell in summary["cells"]):
         return SPREAD
     return (
-        f"{SPREAD} {MARKS['match']} match: {LIMIT}. {MARKS['better']} ours is better "
-        f"by more than that. {MARKS['differs']} ours differs by more than that. "
-        f"{MARKS['no-data']} not measured."
+        f"{SPREAD} {MARKS['match']} match: {LIMIT}. {MARKS['better']} our number is "
+        f"better by more than this limit. {MARKS['differs']} our number differs by "
+        f"more than this limit. {MARKS['no-data']} not measured."
     )
 
 

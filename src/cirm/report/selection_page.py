@@ -11,7 +11,7 @@ from cirm.report.page import PageSection
 from cirm.report.plots import plot_scores_of_trials
 from cirm.report.table import ReportColumn, ReportTable, Row, build_mean_and_std_cell
 from cirm.report.text import describe_metric_with_unit
-from cirm.wording import join_words
+from cirm.wording import format_count, join_words
 
 Search = Mapping[str, Any]
 ORACLE = "oracle (sees the test environment)"
@@ -75,8 +75,8 @@ def build_selected_settings_table(search: Search) -> ReportTable:
     if metric == "accuracy":
         unit = describe_metric_with_unit(metric)
     notes = [
-        f"Scores: {unit}; higher is better. Trial 0 uses the settings from before the "
-        "search."
+        f"Scores: {unit}; higher is better. Trial 0 uses the settings that the search "
+        "started from."
     ]
     if is_revealed:
         notes.append(
@@ -128,14 +128,15 @@ def render_scores_over_setting(
 def _write_selection_lead_paragraph(search: Search) -> str:
     trials, seeds = len(search["trials"]), len(search["seeds"])
     text = (
-        f"{trials} combinations of settings were tried on {search['dataset']['name']}, "
-        f"with {seeds} seed{'s' if seeds > 1 else ''} each. "
+        f"{format_count(trials, 'combination')} of settings "
+        f"{'was' if trials == 1 else 'were'} tried on {search['dataset']['name']}, "
+        f"with {format_count(seeds, 'seed')} each. "
     )
     if "oracle" not in search["picks"]:
         return text + "No rule used a test environment to choose."
     text += (
         "The oracle used the test environment to choose, so its score is an upper "
-        "bound and not a result."
+        "bound and not a fair result."
     )
     return text + (
         " The other rules did not use the test environment."
@@ -161,7 +162,7 @@ def _build_scores_over_settings_section(
         return None
     caption = (
         "Each dot is a trial, and the square is the chosen one. The dotted line is "
-        "the score of trial 0, which uses the settings from before the search."
+        "the score of trial 0, which uses the settings that the search started from."
     )
     heading = (
         f"Scores of the trials under the rule {format_name_of_selection_rule(rule)}"

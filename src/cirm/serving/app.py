@@ -220,7 +220,10 @@ class RequestAccessMiddleware:
         is_right = secrets.compare_digest(given.strip().encode(), self._token)
         if scheme.lower() == "bearer" and is_right:
             return None
-        text = "a token is needed: send the header `Authorization: Bearer TOKEN`."
+        text = (
+            "the access token is missing or wrong. Send the header "
+            "`Authorization: Bearer TOKEN`."
+        )
         return _make_error_response(401, text, {"WWW-Authenticate": "Bearer"})
 
 
@@ -265,7 +268,11 @@ async def _respond_to_http_error(request: Request, error: Exception) -> Response
 
 async def _respond_to_internal_error(_: Request, __: Exception) -> Response:
     return _make_error_response(
-        500, ("an error occurred in the server. See its log for the reason.")
+        500,
+        (
+            "an error occurred in the server. See the log of the server for the "
+            "reason, then send the request again."
+        ),
     )
 
 

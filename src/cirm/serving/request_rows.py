@@ -51,7 +51,7 @@ def parse_request_rows(
     count = len(next(iter(cells.values()), ()))
     if not count:
         raise InvalidRequestError(
-            422, "the request contains no rows. Send at least one."
+            422, "the request contains no rows. Send at least one row."
         )
     numbers, features = (
         list_numeric_columns(schema),
@@ -142,7 +142,7 @@ def _parse_csv_rows(
                 else (f"has the same name as another column, {name!r}")
             )
             raise InvalidRequestError(
-                422, f"column {place + 1} {problem}. Rename it.", None, name
+                422, f"column {place + 1} {problem}. Rename the column.", None, name
             )
     for name in wanted:
         if name not in names:

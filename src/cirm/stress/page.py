@@ -23,7 +23,7 @@ from cirm.stress.results import (
     MAX_GAP_IF_RARE,
     MAX_GAP_OF_ANY_SEED,
 )
-from cirm.wording import join_words
+from cirm.wording import format_count, join_words
 
 Summary = Mapping[str, Any]
 CRITERIA = (
@@ -58,8 +58,9 @@ def build_stress_test_page(
         "difference to the oracle is shown in brackets"
     )
     legend = (
-        f"Blue: less than {MAX_GAP:g} points below. Orange, with ✗: further below; "
-        "the larger the difference, the stronger the colour. Regressions: explained "
+        f"Blue: the score is less than {MAX_GAP:g} points below the score that it is "
+        "compared with. Orange, with ✗: it is further below; the larger the "
+        "difference, the stronger the colour. For regressions, scores are explained "
         "variance in percent."
     )
     content = [
@@ -122,7 +123,7 @@ def write_stress_test_summary_paragraph(cells: Sequence[Summary], learner: str) 
     )
     text = (
         f"{learner} withstands the shortcut in {len(cells) - len(failed)} of "
-        f"{len(cells)} combinations of shortcut and condition."
+        f"{format_count(len(cells), 'combination')} of shortcut and condition."
     )
     if failed:
         names = join_words(map(format_name_of_stress_cell, failed), MOST_NAMED + 1)
@@ -199,9 +200,11 @@ def build_stress_test_table(cells: Sequence[Summary], learner: str) -> ReportTab
         ReportColumn("limit", "right"),
     ]
     notes = [
-        "Accuracy in percent, in regressions explained variance in percent, at the "
-        "unseen place: mean ± standard deviation over seeds. Oracle: the learner on "
-        "the same data without the shortcut. Limit: the Bayes limit.",
+        "Scores at the unseen place: accuracy in percent, for regressions explained "
+        "variance in percent, as mean ± standard deviation over seeds. Oracle: the "
+        "score of the learner on the same data without the shortcut. Limit: the best "
+        "score that is possible if the meaning of the shortcut is known (Bayes "
+        "limit).",
         "✓: the learner withstands the shortcut. " + " ".join(CRITERIA),
     ]
     return ReportTable(

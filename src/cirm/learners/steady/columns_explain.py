@@ -144,9 +144,9 @@ def _describe_columns_that_change_together(
         return []
     words = join_words(list(dict.fromkeys(f"`{names[int(j)]}`" for j in found)))
     return [
-        f"The effect of {words} seems to change, but it cannot be separated from those "
-        "of other columns. To make a model ignore such a column, name it with `cirm "
-        "fit --unstable`."
+        f"The effect of {words} seems to change, but cannot be separated from the "
+        "effects of other columns. To make a model ignore such a column, name it "
+        "with `cirm fit --unstable`."
     ]
 
 
@@ -216,9 +216,10 @@ def _describe_suspicious_column(
     if not bool(tested[first]) or not SUSPICIOUS < z < limit:
         return []
     return [
-        f"`{names[first]}` says most about the target, and its effect differs between "
-        f"places (its z-score is {z:.1f}; {limit:.1f} is needed to call it unstable). "
-        "If it may mean something else elsewhere, name it with `cirm fit --unstable`."
+        f"`{names[first]}` is the most informative column, and its effect on the "
+        f"prediction differs between places (its z-score is {z:.1f}; {limit:.1f} is "
+        "needed to call it unstable). If this column may mean something different at "
+        "other places, name it with `cirm fit --unstable`."
     ]
 
 

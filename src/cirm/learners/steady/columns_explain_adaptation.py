@@ -23,11 +23,11 @@ REFUSALS = {
     refuse.CONSTANT: "{name} was not adapted: it is constant in these rows.",
     refuse.OTHER_UNIT: (
         "{name} was not adapted: its values are on another scale than at the first "
-        "place. Check its unit."
+        "place. Check the unit of this column."
     ),
     refuse.UNTRIED: (
-        "{name} was not adapted: it is not known yet whether adapting helps. "
-        "Update the model with labelled rows of another place first."
+        "{name} was not adapted: it is not known yet whether adapting this column "
+        "helps. Update the model with labelled rows of another place first."
     ),
     refuse.CHANCE: "{name} was not adapted: without unstable columns the model "
     "predicts hardly better than chance.",
@@ -43,12 +43,13 @@ REFUSALS = {
 }
 
 NOT_USED = (
-    "{name} is not used here: it follows the other columns in another way than at the "
-    "places seen, but these rows do not show what it means."
+    "{name} is not used here: it depends on the other columns in another way than "
+    "at the places seen, but these rows do not show what it means here."
 )
 FOUND_HERE = (
-    " That it can change was not known before: the places seen did not show it, but "
-    "these rows do, since it follows the other columns in another way."
+    " The places seen did not show that this column can change its meaning. These "
+    "rows show it, because the column depends on the other columns in another way "
+    "here."
 )
 
 
