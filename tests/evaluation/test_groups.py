@@ -4,7 +4,7 @@ import torch
 from cirm.environments import Environment, Task
 from cirm.evaluation.groups import (
     GroupOfEachExample,
-    ReferenceModelForGroups,
+    GroupReferenceModel,
     compute_group_means,
     compute_worst_group_mean,
     concatenate_example_groups,
@@ -38,9 +38,7 @@ def values(rows=400, scale=50.0):
 
 
 def groups_of(environment, seeds=SEEDS):
-    reference = ReferenceModelForGroups.fit(
-        environment, Randomness(seeds).at("reference")
-    )
+    reference = GroupReferenceModel.fit(environment, Randomness(seeds).at("reference"))
     x, y = environment.take_all(len(seeds))
     return reference.group_examples_by_reference_error(environment.task, x, y)
 
@@ -135,9 +133,7 @@ def test_groups_of_several_environments_lie_one_after_another(parts):
 
 def test_the_reference_learns_targets_in_units_of_their_population_deviation():
     environment = values(rows=4)
-    reference = ReferenceModelForGroups.fit(
-        environment, Randomness((0,)).at("reference")
-    )
+    reference = GroupReferenceModel.fit(environment, Randomness((0,)).at("reference"))
     expected = environment.targets.std(correction=0)
     assert reference.scale.item() == pytest.approx(expected.item(), rel=1e-6)
     assert reference.centre.item() == pytest.approx(environment.targets.mean().item())
@@ -150,7 +146,5 @@ def test_the_reference_learns_targets_in_units_of_their_population_deviation():
 def test_the_reference_takes_few_steps_whatever_the_size(rows, inputs, epochs):
     x, y = torch.zeros(rows, inputs), torch.arange(rows) % 2
     environment = Environment("a", x, y, Task.classification(2))
-    reference = ReferenceModelForGroups.fit(
-        environment, Randomness((0,)).at("reference")
-    )
+    reference = GroupReferenceModel.fit(environment, Randomness((0,)).at("reference"))
     assert reference.learner.descent.epochs == epochs

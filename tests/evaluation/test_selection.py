@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from cirm.environments import Environment, Problem, Task
-from cirm.evaluation.groups import ReferenceModelForGroups
+from cirm.evaluation.groups import GroupReferenceModel
 from cirm.evaluation.run import compute_mean_score
 from cirm.evaluation.selection import (
     RULES,
@@ -148,8 +148,8 @@ def test_the_reference_of_the_worst_group_has_not_seen_the_held_out_examples(
         fitted.append((environment, randomness.seeds))
         return original(environment, randomness)
 
-    original = ReferenceModelForGroups.fit
-    monkeypatch.setattr(ReferenceModelForGroups, "fit", fit)
+    original = GroupReferenceModel.fit
+    monkeypatch.setattr(GroupReferenceModel, "fit", fit)
     rule_score("worst-group", by_input(0), seen)
     assert [one for one, _ in fitted] == list(seen.learn)
     assert {seeds for _, seeds in fitted} == {SEEDS}

@@ -36,7 +36,7 @@ from torch import Tensor
 from cirm.environments import Environment, Problem, Stream, Task
 from cirm.evaluation.groups import (
     GroupOfEachExample,
-    ReferenceModelForGroups,
+    GroupReferenceModel,
     compute_group_means,
     compute_worst_group_mean,
     concatenate_example_groups,
@@ -128,7 +128,7 @@ class DiagnosticsCalculator:
     ) -> tuple[Environment, GroupOfEachExample]:
         """Return the examples to score and their groups; the reference is dropped."""
         source = self.randomness.at(environment.name)
-        reference = ReferenceModelForGroups.fit(environment, source)
+        reference = GroupReferenceModel.fit(environment, source)
         held_out = take_evenly_spaced_examples(
             self.fresh.get(environment.name, environment), len(self.seeds)
         )
@@ -142,7 +142,7 @@ def predict_and_group_examples(
     learner: Learner[Any],
     state: Any,  # noqa: ANN401  whatever the learner remembers
     environment: Environment,
-    reference: ReferenceModelForGroups,
+    reference: GroupReferenceModel,
     replicas: int,
 ) -> PredictionsWithTargets:
     """Predict the examples of an environment and group them by the reference."""

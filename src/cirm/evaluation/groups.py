@@ -51,7 +51,7 @@ class GroupOfEachExample(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ReferenceModelForGroups:
+class GroupReferenceModel:
     """A plain model of one environment; it predicts standardised targets."""
 
     learner: Learner[Any]
@@ -62,7 +62,7 @@ class ReferenceModelForGroups:
     @classmethod
     def fit(
         cls, environment: Environment, randomness: Randomness
-    ) -> ReferenceModelForGroups:
+    ) -> GroupReferenceModel:
         """Train the reference of an environment, one per replica."""
         replicas = len(randomness.seeds)
         centre, scale = torch.zeros(replicas, 1), torch.ones(replicas, 1)

@@ -25,7 +25,7 @@ from cirm.evaluation.diagnostics import (
     predict_and_group_examples,
     take_evenly_spaced_examples,
 )
-from cirm.evaluation.groups import ReferenceModelForGroups
+from cirm.evaluation.groups import GroupReferenceModel
 from cirm.evaluation.run import Progress, Transform, compute_mean_score
 from cirm.learners.base import Learner
 from cirm.randomness import Randomness
@@ -220,7 +220,7 @@ class WorstGroupRule(Rule):
         sets, replicas = [], len(trained.seeds)
         for learn, held_out in zip(data.learn, data.held_out, strict=True):
             at = Randomness(trained.seeds).at("selection", "reference", learn.name)
-            reference = ReferenceModelForGroups.fit(learn, at)
+            reference = GroupReferenceModel.fit(learn, at)
             held_out = take_evenly_spaced_examples(held_out, replicas, MAX_GROUPED)
             one = (trained.learner, trained.state, held_out, reference, replicas)
             sets.append(predict_and_group_examples(*one))

@@ -25,7 +25,7 @@ from cirm.learners.rehearsal import (
     ParametersAndMemoryState,
     build_batch_with_past_environments,
     init_parameters_and_memory_state,
-    train_and_store_examples,
+    train_and_update_memory,
 )
 from cirm.objectives import Batch, compute_environment_risks
 from cirm.training import Terms
@@ -69,7 +69,7 @@ class EQRM(Learner[ParametersAndMemoryState]):
     }
 
     init = init_parameters_and_memory_state
-    observe = train_and_store_examples
+    observe = train_and_update_memory
 
     def __post_init__(self) -> None:
         self.check_setting("tail", 0 < self.tail < math.inf, "above 0")

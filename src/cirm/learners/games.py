@@ -34,7 +34,7 @@ class GameStopRule(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PlayerTraining:
+class PlayerTrainingSettings:
     """What players descend, how long, and when they stop.
 
     Args:

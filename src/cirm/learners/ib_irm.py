@@ -22,7 +22,7 @@ from cirm.learners.rehearsal import (
     ParametersAndMemoryState,
     build_batch_with_past_environments,
     init_parameters_and_memory_state,
-    train_and_store_examples,
+    train_and_update_memory,
 )
 from cirm.objectives import (
     Batch,
@@ -71,7 +71,7 @@ class IBIRM(Learner[ParametersAndMemoryState]):
     }
 
     init = init_parameters_and_memory_state
-    observe = train_and_store_examples
+    observe = train_and_update_memory
 
     def __post_init__(self) -> None:
         check_penalty_settings("ib-irm", self.penalty, self.anneal, self.l2)

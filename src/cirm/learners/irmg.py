@@ -23,7 +23,7 @@ from torch import Tensor
 from cirm.environments import Stage
 from cirm.learners.base import Learner
 from cirm.learners.games import (
-    PlayerTraining,
+    PlayerTrainingSettings,
     check_game_settings,
     choose_stop_rule_of_game,
     compute_mean_score_of_outputs,
@@ -118,7 +118,9 @@ class IRMG(Learner[IRMGState]):
             self.likelihood, self.warm_start, self.stop_accuracy
         )
         score = partial(self._compute_score_of_player_average, past=past)
-        game = PlayerTraining(self.descent, loss, rule, score, self.likelihood.metric)
+        game = PlayerTrainingSettings(
+            self.descent, loss, rule, score, self.likelihood.metric
+        )
         game.train_players_in_turn(movers, stage, randomness, watch)
         players = torch.stack(movers[: len(stage)], 1)
         return IRMGState(

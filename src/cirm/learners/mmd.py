@@ -23,7 +23,7 @@ from cirm.learners.rehearsal import (
     ParametersAndMemoryState,
     build_batch_with_past_environments,
     init_parameters_and_memory_state,
-    train_and_store_examples,
+    train_and_update_memory,
 )
 from cirm.objectives import (
     Batch,
@@ -61,7 +61,7 @@ class MMD(Learner[ParametersAndMemoryState]):
     }
 
     init = init_parameters_and_memory_state
-    observe = train_and_store_examples
+    observe = train_and_update_memory
 
     def __post_init__(self) -> None:
         self.check_setting("penalty", self.penalty >= 0, "0 or more")

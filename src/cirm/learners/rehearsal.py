@@ -46,7 +46,7 @@ def init_parameters_and_memory_state(
     return ParametersAndMemoryState(params, create_empty_memory(len(params)))
 
 
-def train_and_store_examples(
+def train_and_update_memory(
     learner: Any,  # noqa: ANN401  a learner with a loss and a setting `memory`
     state: ParametersAndMemoryState,
     stage: Stage,

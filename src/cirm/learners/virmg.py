@@ -31,7 +31,7 @@ from torch import Tensor
 from cirm.environments import Stage, count_examples
 from cirm.learners.base import Learner
 from cirm.learners.games import (
-    PlayerTraining,
+    PlayerTrainingSettings,
     check_game_settings,
     choose_stop_rule_of_game,
     compute_mean_score_of_outputs,
@@ -166,7 +166,7 @@ class VIRMG(Learner[VIRMGState]):
         score = partial(
             self._compute_score_of_drawn_average, past=past, count=len(stage)
         )
-        game = PlayerTraining(
+        game = PlayerTrainingSettings(
             self.descent,
             loss,
             rule,

@@ -47,7 +47,7 @@ def predict_inputs_as_arrays(model: Model, inputs: np.ndarray) -> ArrayPredictio
         }
         predictor = build_numpy_predictor(model.plan, state)
         if predictor is not None:
-            shifts = compute_logit_shift_of_each_class(model)
+            shifts = compute_logit_shifts_from_class_weights(model)
             return predict_inputs_by_numpy(
                 predictor, inputs, len(model.task.classes), shifts
             )
@@ -97,12 +97,12 @@ def predict_inputs_in_one_batch(
     found = compute_prediction_mean_and_std(
         outputs.cpu().numpy(),
         len(model.task.classes),
-        compute_logit_shift_of_each_class(model),
+        compute_logit_shifts_from_class_weights(model),
     )
     return PredictionsWithDeviation(*map(torch.from_numpy, found))
 
 
-def compute_logit_shift_of_each_class(model: Model) -> np.ndarray | None:
+def compute_logit_shifts_from_class_weights(model: Model) -> np.ndarray | None:
     """Return what the weights of classes add to the logits, [classes]; None if nothing.
 
     A learner that honours weights has learned them. For any other one the logarithm of

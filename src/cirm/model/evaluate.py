@@ -39,7 +39,7 @@ from cirm.evaluation.diagnostics import (
     predict_and_group_examples,
     take_evenly_spaced_examples,
 )
-from cirm.evaluation.groups import ReferenceModelForGroups
+from cirm.evaluation.groups import GroupReferenceModel
 from cirm.model.abstention import choose_abstention_threshold
 from cirm.model.class_metrics import compute_class_metrics, describe_confusion_matrix
 from cirm.model.compute import join_predictions_of_chunks, predict_inputs_in_chunks
@@ -410,7 +410,7 @@ def _predict_held_out_rows(
     model: Model, environment: Environment, held: Environment, randomness: Randomness
 ) -> PredictionsWithTargets:
     source = randomness.at("diagnostics", environment.name)
-    reference = ReferenceModelForGroups.fit(
+    reference = GroupReferenceModel.fit(
         take_evenly_spaced_examples(environment, 1), source
     )
     return predict_and_group_examples(model.learner, model.state, held, reference, 1)

@@ -148,7 +148,7 @@ def list_reasons_for_missing_records(
     return notes
 
 
-def list_experiment_rows_with_new_trials(
+def list_rows_with_distinct_trials(
     experiment: PaperExperiment,
 ) -> list[ExperimentRow]:
     """Return the rows with different trials, the first of each."""
@@ -175,7 +175,7 @@ def summarise_experiment(
     command = f"cirm reproduce {experiment.name} --seeds {seeds}"
     data = [
         DatasetRecords(row.title, records[row.name], list_color_flip_probabilities(row))
-        for row in list_experiment_rows_with_new_trials(experiment)
+        for row in list_rows_with_distinct_trials(experiment)
         if records[row.name]
     ]
     commits = list_source_commits(experiment, archive)

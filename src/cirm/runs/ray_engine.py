@@ -195,7 +195,7 @@ class RayProgressActor:
     def __init__(self) -> None:
         self.parts: dict[str, float] = {}
 
-    def store_progress(self, key: str, part: float) -> None:
+    def set_fraction_done(self, key: str, part: float) -> None:
         """Store the part of a job that is done, from 0 to 1."""
         self.parts[key] = part
 
@@ -222,7 +222,7 @@ def run_job_on_ray_worker(
         nonlocal last
         if time.monotonic() - last >= PAUSE:
             last = time.monotonic()
-            board.store_progress.remote(job.key, done)
+            board.set_fraction_done.remote(job.key, done)
 
     try:
         records = run_job_and_return_records(job, report_job_progress)

@@ -100,7 +100,7 @@ class SettingsRandomSearch:
 
         A search with more trials or other rules continues in the same folder.
         """
-        (first,) = replace(self, rules=("held-out",)).plan_trial_jobs(0)
+        (first,) = replace(self, rules=("held-out",)).plan_jobs_of_trial(0)
         text = " ".join(
             [first.key, str(self.draw), str(format_search_space(self.space))]
         )
@@ -133,7 +133,7 @@ class SettingsRandomSearch:
         }
         return settings | draw_settings_of_trial(self.space, trial, self.draw)
 
-    def plan_trial_jobs(self, trial: int) -> list[SearchTrialJob]:
+    def plan_jobs_of_trial(self, trial: int) -> list[SearchTrialJob]:
         """Plan the jobs of a trial, first the one with all environments."""
         from cirm.learners import create
 
@@ -170,7 +170,9 @@ class SettingsRandomSearch:
     def plan_jobs(self) -> list[SearchTrialJob]:
         """Plan the jobs of all trials, each once."""
         jobs = [
-            job for trial in range(self.trials) for job in self.plan_trial_jobs(trial)
+            job
+            for trial in range(self.trials)
+            for job in self.plan_jobs_of_trial(trial)
         ]
         return list({job.key: job for job in jobs}.values())
 
@@ -316,7 +318,7 @@ def _summarise_scores_of_trial(
     search: SettingsRandomSearch, trial: int, folder: Path, failures: Collection[str]
 ) -> dict[str, Any]:
     """Return a trial's state, and mean and standard deviation over seeds by rule."""
-    jobs = search.plan_trial_jobs(trial)
+    jobs = search.plan_jobs_of_trial(trial)
     paths = [path for job in jobs if (path := get_records_path(job, folder)).exists()]
     rows = [
         row

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from cirm.environments import Environment, Stream, Task
-from cirm.learners.steady.columns_unlabelled import Relation
+from cirm.learners.steady.columns_unlabelled import RelationToStablePredictions
 from tests.learners.steady.test_columns import score, train
 
 NAMES = {"w": 1, "x": 1, "y": 1, "z": 1, "scanner": 1}
@@ -142,9 +142,17 @@ def test_intervals_are_as_wide_as_the_model_without_the_column_needs():
 
 def test_the_p_value_of_a_loss():
     # At half of the relation seen, either is as likely.
-    assert Relation(1.0, 0.1, 0.5, 0.1, 1.0).compute_p_value_of_loss() == 0.5
+    assert (
+        RelationToStablePredictions(1.0, 0.1, 0.5, 0.1, 1.0).compute_p_value_of_loss()
+        == 0.5
+    )
     # z = (0.5 - 0.1) / sqrt(0.16 ** 2 + 0.12 ** 2) = 2
-    found = Relation(1.0, 0.24, 0.1, 0.16, 1.0).compute_p_value_of_loss()
+    found = RelationToStablePredictions(
+        1.0, 0.24, 0.1, 0.16, 1.0
+    ).compute_p_value_of_loss()
     assert found == pytest.approx(0.02275, abs=1e-5)
     # Of a feature with a quarter of the variance, the effect is the same.
-    assert Relation(1.0, 0.1, 0.25, 0.01, 4.0).compute_p_value_of_loss() > 0.99
+    assert (
+        RelationToStablePredictions(1.0, 0.1, 0.25, 0.01, 4.0).compute_p_value_of_loss()
+        > 0.99
+    )

@@ -33,7 +33,7 @@ from cirm.learners.steady.directions_features import (
     measure_separation_by_kernel,
     shrink_centres_to_separation,
 )
-from cirm.learners.steady.directions_stable import compute_ensemble_spread_ratio
+from cirm.learners.steady.directions_stable import compute_logit_scale_of_ensemble
 from cirm.learners.steady.directions_stage import remove_directions_from_rows
 from cirm.learners.steady.directions_statistics import (
     append_image_statistics,
@@ -274,9 +274,9 @@ def test_the_mean_of_members_gets_the_spread_of_one_back():
     targets = torch.randint(2, (4000,), generator=generator)
     common = torch.randn(4000, 2, generator=generator) + 3 * targets[:, None]
     noise = torch.randn(5, 4000, 2, generator=generator)
-    factor = compute_ensemble_spread_ratio(common + 2 * noise, targets)
+    factor = compute_logit_scale_of_ensemble(common + 2 * noise, targets)
     assert factor == pytest.approx((5 / (1 + 4 / 5)) ** 0.5, rel=0.02)
-    assert compute_ensemble_spread_ratio(common[None], targets) == pytest.approx(1)
+    assert compute_logit_scale_of_ensemble(common[None], targets) == pytest.approx(1)
 
 
 def paint(kind, n=600, seed=0, right=0.8):

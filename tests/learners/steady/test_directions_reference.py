@@ -13,7 +13,9 @@ def test_new_rows_are_answered_by_the_mean_and_counted_by_the_members(monkeypatc
         reference, "compute_ensemble_member_outputs", lambda *_: torch.tensor([logits])
     )
     targets = torch.tensor([[0, 1, 0]])
-    answers, right = reference.predict_with_easiest_predictor(None, None, None, targets)
+    answers, right = reference.predict_with_easiest_feature_ensemble(
+        None, None, None, targets
+    )
     assert answers.tolist() == [[0, 1, 1]]
     assert right.tolist() == [[1.0, 0.5, 0.5]]
 

@@ -44,7 +44,7 @@ def test_the_bcg_trials_give_the_published_summary():
 def test_the_prediction_interval_has_a_student_tail():
     summary = summarise()
     low, high = summary.compute_prediction_interval()
-    half = 2.1788 * float(summary.scale)  # t of 12 degrees of freedom
+    half = 2.1788 * float(summary.prediction_error)  # t of 12 degrees of freedom
     assert float(high - low) / 2 == pytest.approx(half, rel=1e-4)
 
 

@@ -112,9 +112,7 @@ def add_evidence_of_unstable_features(
         if adapted.variance == 0 and _are_categories_of_one_column(
             state, basis, members
         ):
-            adapted = _add_categorical_feature_to_classifier(
-                adapted, state, basis, members
-            )
+            adapted = _add_log_odds_of_categories(adapted, state, basis, members)
             done = done | members
             continue
         direction, _ = compute_residual_of_feature_on_others(
@@ -279,7 +277,7 @@ def _are_categories_of_one_column(
     return bool((marked.sum(1) <= 1).all()) and bool((marked >= 0).all())
 
 
-def _add_categorical_feature_to_classifier(
+def _add_log_odds_of_categories(
     adapted: ModelWithAddedEvidence,
     state: SteadyTableState,
     basis: Tensor,

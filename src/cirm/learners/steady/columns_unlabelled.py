@@ -55,7 +55,7 @@ class Block(NamedTuple):
     p_value: float
 
 
-class Relation(NamedTuple):
+class RelationToStablePredictions(NamedTuple):
     """How the evidence of a block follows the predictions of a model without it.
 
     Attributes:
@@ -150,7 +150,7 @@ def _find_changed_blocks(
     blocks = [b for b in blocks if not bool(state.unstable[b.features].any())]
     p_values = [
         _combine_p_values(
-            _compute_p_value_of_lost_relation(
+            _test_relation_to_other_columns(
                 set_features_aside(state, block.features, is_value),
                 basis,
                 block.evidence,
@@ -223,7 +223,7 @@ def _compute_evidence_weights(
     return evidence
 
 
-def _compute_p_value_of_lost_relation(
+def _test_relation_to_other_columns(
     state: SteadyTableState, basis: Tensor, evidence: Tensor, is_value: bool
 ) -> float:
     """Return the p-value of a relation to the stable model that is not lost.
@@ -265,7 +265,7 @@ def _list_units_that_count_most(state: SteadyTableState) -> list[Tensor]:
 
 def _measure_relation(
     state: SteadyTableState, basis: Tensor, evidence: Tensor
-) -> Relation:
+) -> RelationToStablePredictions:
     """Measure how evidence follows the predictions of the stable model.
 
     With many classes, products are added up over the classes.
@@ -295,4 +295,4 @@ def _measure_relation(
     here_error = products.square().sum().sqrt() / total + 1e-9
     ratio = own.diagonal().sum() / values.square().mean(0).sum().clamp(min=1e-9)
     numbers = seen, seen_error, here, here_error, ratio
-    return Relation(*(float(number) for number in numbers))
+    return RelationToStablePredictions(*(float(number) for number in numbers))

@@ -31,7 +31,7 @@ from cirm.learners.steady.directions_kernel import fit_kernel_width
 from cirm.learners.steady.directions_reference import (
     EasiestPredictorAnswers,
     count_correct_answers_by_class,
-    predict_with_easiest_predictor,
+    predict_with_easiest_feature_ensemble,
     train_easiest_predictor,
 )
 from cirm.learners.steady.directions_stable import (
@@ -370,7 +370,7 @@ class SteadyNetworkEngine:
                 state, inputs, state.reference.views
             )
             seen, params = scale_inputs(seen, state.inputs), state.reference.params
-            answers, right = predict_with_easiest_predictor(
+            answers, right = predict_with_easiest_feature_ensemble(
                 self._compute_network_outputs, params, seen, targets
             )
         hypotheses: list[EasiestPredictorAnswers | None] = []

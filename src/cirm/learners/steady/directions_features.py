@@ -21,7 +21,7 @@ from cirm.learners.steady.directions_search import (
     compute_class_moments,
     compute_means_by_group,
     find_principal_axes_within_classes,
-    measure_change_along_pattern,
+    measure_change_of_means_along_pattern,
 )
 
 CHANGED_AXES = (5, 20)  # numbers of axes of a first guess
@@ -227,7 +227,9 @@ def find_clearest_changed_feature(
                 pair = values, targets
                 apart = _measure_separation_of_values(rows, *pair, classes, guess.axes)
                 scores = fit_value_discriminants(rows, *pair, classes, axes)
-                z = abs(measure_change_along_pattern(scores.T, past, new, axes)[0])
+                z = abs(
+                    measure_change_of_means_along_pattern(scores.T, past, new, axes)[0]
+                )
                 feature = fit_nearest_centre_feature(rows, *pair, classes, guess.axes)
                 feature = shrink_centres_to_separation(feature, apart)
                 values = compute_feature_values(feature, rows)

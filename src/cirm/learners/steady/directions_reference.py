@@ -58,7 +58,7 @@ def train_easiest_predictor(
     return answers, (answers == targets).double()
 
 
-def predict_with_easiest_predictor(
+def predict_with_easiest_feature_ensemble(
     model: Model, params: Tensor, inputs: Tensor, targets: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the answers [replica, n] on new rows, and the share of right members."""

@@ -164,13 +164,13 @@ def compute_p_value_along_discriminant(
     pooled = compute_pooled_class_means(past, new)
     ridged = axes.variances + ridge * axes.variances.mean()
     pattern = (pooled @ axes.vectors / ridged) @ axes.vectors.T
-    z, _ = measure_change_along_pattern(pattern, past, new, axes)
+    z, _ = measure_change_of_means_along_pattern(pattern, past, new, axes)
     freedom = float((axes.variances / ridged).sum())
     z = z * max(0.0, 1 - freedom / (past.count_rows() + new.count_rows()))
     return float(2 * ndtr(-abs(z)))
 
 
-def measure_change_along_pattern(
+def measure_change_of_means_along_pattern(
     pattern: Tensor,
     past: ClassMeansAndScatter,
     new: ClassMeansAndScatter,

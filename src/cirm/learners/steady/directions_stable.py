@@ -119,7 +119,7 @@ def train_stable_ensemble(
         for part in zip(held_out, seen, corrections, strict=True)
     ]
     gains = [
-        compute_ensemble_spread_ratio(members, t)
+        compute_logit_scale_of_ensemble(members, t)
         for members, t in zip(outputs, targets, strict=True)
     ]
     return fit, [
@@ -128,7 +128,7 @@ def train_stable_ensemble(
     ]
 
 
-def compute_ensemble_spread_ratio(outputs: Tensor, targets: Tensor) -> float:
+def compute_logit_scale_of_ensemble(outputs: Tensor, targets: Tensor) -> float:
     """Return the factor that gives an ensemble's logits the spread of a member's.
 
     The temperature is that of single members, on rows that they have not seen. Noise of

@@ -92,10 +92,9 @@ class FeatureSearchOutcome(NamedTuple):
     `values` [feature, n] are those of labelled rows, `read` those that rows without
     labels would have.
     `is_hidden` tells for each feature whether the view hides it, and
-    `has_axis_vanished` whether something changed that can no longer be seen in the
-    rows. `is_unexplained` tells whether something changed that no feature explains.
-    `taught` [member, p] is a
-    network for a feature, if there is one.
+    `is_changed_axis_constant` whether something changed that can no longer be seen in
+    the rows. `is_unexplained` tells whether something changed that no feature explains.
+    `taught` [member, p] is a network for a feature, if there is one.
     """
 
     found: list[FoundUnstableFeature]
@@ -103,7 +102,7 @@ class FeatureSearchOutcome(NamedTuple):
     values: Tensor
     read: Tensor
     is_hidden: list[bool]
-    has_axis_vanished: bool
+    is_changed_axis_constant: bool
     is_unexplained: bool
     taught: Tensor | None
     moments: ClassMeansAndScatter
@@ -119,7 +118,7 @@ class EnvironmentComparison(NamedTuple):
     here: ClassMeansAndScatter
     axes: PrincipalAxes
 
-    def has_axis_vanished(self) -> bool:
+    def is_changed_axis_constant(self) -> bool:
         """Whether the axis that changed most varied before, and no longer does."""
         change = search.measure_change_of_class_means(self.before, self.here, self.axes)
         axis = self.axes.vectors[:, int(change.axes.argmin())]
@@ -174,7 +173,7 @@ class UnstableFeatureSearch:
         read = values
         found: list[tuple[NearestCentreFeature, Tensor]] = []
         past: list[tuple[float, Tensor]] = []
-        has_axis_vanished, is_unexplained, taught = False, False, None
+        is_changed_axis_constant, is_unexplained, taught = False, False, None
         comparisons = int(self.stage.places.max()) + (self.past is not None)
         alpha = compute_significance_level(self.level, self.looks, comparisons)
         series = _measure_moments_of_environments(
@@ -192,7 +191,8 @@ class UnstableFeatureSearch:
                 rows, compared, tested, not values
             )
             if finding is None:
-                has_axis_vanished, is_unexplained = compared.has_axis_vanished(), True
+                is_changed_axis_constant = compared.is_changed_axis_constant()
+                is_unexplained = True
                 break
             own, targets = finding.values, self.stage.targets
             is_clear = finding.separation > SEPARATE
@@ -239,7 +239,7 @@ class UnstableFeatureSearch:
         none = torch.zeros(0, len(rows)).long()
         stacked, as_read = (torch.stack(v) if v else none for v in (values, read))
         looks = self.looks + comparisons
-        ends = has_axis_vanished, is_unexplained
+        ends = is_changed_axis_constant, is_unexplained
         known = stacked, as_read, hidden
         return FeatureSearchOutcome(
             new, seen, *known, *ends, taught, moments, kernel, looks

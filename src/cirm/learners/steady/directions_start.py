@@ -41,7 +41,7 @@ def choose_start_networks_of_ensemble(
     start = state.members.clone()
     for r, outcome in enumerate(outcomes):
         is_first = bool(outcome.found) and not state.found[r] and bool(state.places[r])
-        if outcome.has_axis_vanished:
+        if outcome.is_changed_axis_constant:
             start[r] = new[r]
         elif is_first and not all(outcome.is_hidden):
             start[r] = state.beside[r]

@@ -40,7 +40,7 @@ class EffectMetaAnalysis(NamedTuple):
     trend: Tensor
 
     @property
-    def scale(self) -> Tensor:
+    def prediction_error(self) -> Tensor:
         """Standard error of a prediction for a new environment."""
         return (self.spread.square() + self.error.square()).sqrt()
 
@@ -70,7 +70,7 @@ class EffectMetaAnalysis(NamedTuple):
     def compute_prediction_interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
         """Return the interval that holds the effect of a new environment."""
         quantile = stdtrit(self.degrees_of_freedom.numpy(), 0.5 + level / 2)
-        half = torch.as_tensor(quantile, dtype=self.mean.dtype) * self.scale
+        half = torch.as_tensor(quantile, dtype=self.mean.dtype) * self.prediction_error
         return self.mean - half, self.mean + half
 
 
