@@ -110,7 +110,7 @@ def test_a_learner_that_cannot_adapt_leaves_no_file(cirm, files, monkeypatch):
     assert cirm(*words, "--learner", "erm", *QUICK)[0] == 0
     status, _, error = cirm(*ADAPT)
     assert status == 2
-    assert "by the learner erm, which cannot adapt to rows without targets." in error
+    assert "with the learner erm, which cannot adapt to rows without targets." in error
     assert not Path("c.cirm").exists()
 
 

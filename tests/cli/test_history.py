@@ -167,4 +167,4 @@ def test_diff_names_a_column_that_only_one_model_calls_unstable(cirm, files, cli
     words = ("update", paths[1], "--model", paths[2], "--out", paths[3])
     assert cirm(*words)[0] == 0
     _, out, _ = cirm("diff", *paths[2:])
-    assert "Only the second treats `scanner` as unstable." in out.splitlines()[0]
+    assert "Only the second model treats `scanner` as unstable." in out.splitlines()[0]
