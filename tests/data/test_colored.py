@@ -262,7 +262,9 @@ def test_half_the_side_takes_every_second_pixel(tiny):
     ):
         assert small.features == (2, 3, 3)
         assert torch.equal(small.take_all(1).x, whole.take_all(1).x[..., ::2, ::2])
-    with pytest.raises(ValueError, match=r"side is 14\. Use 0, 6 or 3 for"):
+    with pytest.raises(
+        ValueError, match=r"side is 14\. The images of .* Use 0, 6 or 3"
+    ):
         Colored(source=tiny, side=14).draw_problem((0,))
 
 

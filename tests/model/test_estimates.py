@@ -25,7 +25,7 @@ from cirm.model.estimates import (
     build_calibration_gap_estimate,
     collect_score_statistics,
     compute_hanley_mcneil_variance,
-    compute_interval_half_width,
+    compute_prediction_interval_half_width,
     predict_score_of_new_environment,
 )
 from cirm.model.facts import NonconformitySummary
@@ -159,7 +159,7 @@ def test_a_certain_calibration_error_leaves_the_interval_of_the_other():
     certain = {"value": 0.04, "variance": 0.0, "slope": 0.0}
     certain |= {"third": 0.0, "third_slope": 0.0}
     vague = {**certain, "value": 0.01, "variance": 4e-6}
-    half = compute_interval_half_width(ScoreEstimate(0.01, 4e-6))
+    half = compute_prediction_interval_half_width(ScoreEstimate(0.01, 4e-6))
     ends = [100 * math.sqrt(0.01 - half), 100 * math.sqrt(0.01 + half)]
     found = _compare_calibration_errors(certain, [vague])
     assert (found.low, found.high) == pytest.approx((20 - ends[1], 20 - ends[0]))

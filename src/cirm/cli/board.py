@@ -144,7 +144,7 @@ def run_leaderboard_plan(
     )
     from cirm.cli.output import print_lines_to_stderr, print_table
     from cirm.cli.run import exit_if_jobs_failed
-    from cirm.cli.select import run_jobs_without_records
+    from cirm.cli.select import run_unfinished_jobs
     from cirm.runs.provenance import find_source_commit
 
     for title, reason in plan.absent.items():
@@ -171,7 +171,7 @@ def run_leaderboard_plan(
     for block in plan.split_plan_by_learner_blocks():
         for kind in ("trials", "chosen settings"):
             own = block.list_trials() if kind == "trials" else block.list_runs(folder)
-            failures |= run_jobs_without_records(
+            failures |= run_unfinished_jobs(
                 own, folder, engine, f"cirm board, {kind}", limit, jobs
             )
             jobs += own

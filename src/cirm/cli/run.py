@@ -78,9 +78,9 @@ def run_learners(
         typer.Option(
             metavar="N",
             help=(
-                "Also adapt the learners that can adapt to this number of unlabelled "
-                "rows of each unseen environment (or to all rows: all), and score "
-                "them again; can be given several times."
+                "Number of unlabelled rows of each unseen environment, or all. "
+                "Learners that can adapt are also adapted to these rows and scored "
+                "again; can be given several times."
             ),
             show_default="no adaptation",
         ),

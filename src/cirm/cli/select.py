@@ -209,7 +209,7 @@ def run_missing_search_trials(
         f"Searching for settings of {search.learner_key} in {trials}: {len(jobs)} "
         f"training jobs, {left} of them left to run."
     )
-    return run_jobs_without_records(
+    return run_unfinished_jobs(
         jobs, folder, engine, f"cirm select {search.learner_key}", budget
     )
 
@@ -233,7 +233,7 @@ def add_test_scores_of_selected_settings(
         f"{format_count(len(jobs), 'job')}."
     )
     every = [job for some in jobs.values() for job in some]
-    failures = run_jobs_without_records(
+    failures = run_unfinished_jobs(
         every, folder, engine, "scoring the selected settings", budget
     )
     for pick in summary["picks"].values():
@@ -244,7 +244,7 @@ def add_test_scores_of_selected_settings(
     return failures
 
 
-def run_jobs_without_records(
+def run_unfinished_jobs(
     jobs: Sequence[TrainingJob],
     folder: Path,
     engine: JobEngine,

@@ -285,7 +285,9 @@ class Colored(Dataset):
         half = (full + 1) // 2
         if self.side not in (0, full, half):
             self._raise_invalid_setting_error(
-                "side", f"Use 0, {full} or {half} for {self.source}"
+                "side",
+                f"The images of {self.source} have {full} pixels a side, or {half} if "
+                f"halved. Use 0, {full} or {half}",
             )
         if self.side == half:
             train, test = (x[:, ::2, ::2].contiguous() for x in (train, test))

@@ -68,7 +68,7 @@ def create_site_and_hide_error_details(
     try:
         return create_site_from_config(config, seeds)
     except (ValueError, OSError) as error:
-        _print_error_at_site(error)
+        _print_exception_only_at_site(error)
         raise ValueError(
             "site: the data of the site cannot be read or used. The reason is in the "
             "log of the site; correct the data there"
@@ -131,7 +131,7 @@ def _run_site_method(
         received = decode_and_check_tensors(arrays, notes["shapes"], "server")
         answer = method(site, assignment, received)
     except OSError as error:
-        _print_error_at_site(error)
+        _print_exception_only_at_site(error)
         reason = (
             "site: the folder of the site cannot be used. The reason is in the log "
             "of the site; correct the folder there"
@@ -149,7 +149,7 @@ def _run_site_method(
     )
 
 
-def _print_error_at_site(error: Exception) -> None:
+def _print_exception_only_at_site(error: Exception) -> None:
     """Print what must not leave the site where only the site sees it."""
     print(f"cirm: {error}", file=sys.stderr, flush=True)
 

@@ -153,7 +153,8 @@ def _find_reason_not_to_test_meaning(
     if fewest < FEWEST_OF_PLACE or not is_enough:
         return (
             "There are too few rows, or too few of one class, to tell whether a "
-            "column means something different. Compare more rows."
+            "column relates to the target differently in the two tables. Compare more "
+            "rows."
         )
     return ""
 

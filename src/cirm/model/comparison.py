@@ -24,8 +24,8 @@ from cirm.model.estimates import (
     build_calibration_gap_estimate,
     collect_score_statistics,
     compute_difference_interval,
-    compute_interval_half_width,
     compute_p_value_of_difference,
+    compute_prediction_interval_half_width,
     estimate_proportion,
     predict_score_of_new_environment,
 )
@@ -250,7 +250,7 @@ def _compute_square_root_in_percent(
     estimate: ScoreEstimate,
 ) -> tuple[float, float, float]:
     """Return the root of a mean square in percent, with its 90 % interval."""
-    half = compute_interval_half_width(estimate)
+    half = compute_prediction_interval_half_width(estimate)
     ends = (estimate.value, estimate.value - half, estimate.value + half)
     value, low, high = (100 * math.sqrt(max(end, 0.0)) for end in ends)
     return value, low, high

@@ -254,7 +254,7 @@ def compute_difference_interval(
     return difference.find_quantile(0.05), difference.find_quantile(0.95)
 
 
-def compute_interval_half_width(estimate: ScoreEstimate) -> float:
+def compute_prediction_interval_half_width(estimate: ScoreEstimate) -> float:
     """Return half the width of the 90 % interval of a new environment's value."""
     low, high = compute_difference_interval(estimate, ScoreEstimate(0.0, 0.0))
     return (high - low) / 2

@@ -50,7 +50,7 @@ from cirm.model.model import (
 from cirm.model.numpy_predict import limit_blas_threads
 from cirm.model.rare_classes import (
     ClassWeight,
-    check_threshold_rule,
+    check_threshold_rule_fits_model,
     choose_class_weights,
     choose_held_out_threshold,
     choose_positive_class,
@@ -256,7 +256,7 @@ def fit(
         history=(),
         created=format_current_time(),
     ).to(device)
-    check_threshold_rule(model, threshold)
+    check_threshold_rule_fits_model(model, threshold)
     return _train_on_stages(model, rows, order, notes, progress, threshold)
 
 
@@ -338,7 +338,7 @@ def update(
         time,
         every,
     )
-    check_threshold_rule(model, threshold)
+    check_threshold_rule_fits_model(model, threshold)
     rows = read_rows(
         sources,
         model.schema,

@@ -151,7 +151,7 @@ def repeat_examples_by_weight(environment: Environment) -> Environment:
     return replace(environment.subset(rows[None]), weights=None)
 
 
-def check_threshold_rule(model: Model, rule: str) -> None:
+def check_threshold_rule_fits_model(model: Model, rule: str) -> None:
     """Raise an error before training if a rule cannot apply to a model."""
     if rule:
         parse_threshold_rule(rule)

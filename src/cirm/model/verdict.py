@@ -275,7 +275,7 @@ def warn_of_score_drop(
         return []
     positives = float((targets == 1).double().mean()) if model.task.classes else 0.0
     past = [
-        _restore_scores_from_stored_metrics(model, entry, False, positives)
+        _approximate_scores_from_metrics(model, entry, False, positives)
         for entry in last
     ]
     where = f"on held-out rows of {_join_environment_names(last)}"
@@ -295,7 +295,7 @@ def collect_expected_scores(model: Model, positives: float) -> ScoresExpectedOfM
     if not arrivals:
         entries = [entry for entry in model.history if entry.metrics_after]
         past = [
-            _restore_scores_from_stored_metrics(model, e, False, positives)
+            _approximate_scores_from_metrics(model, e, False, positives)
             for e in entries
         ]
         where = f"on held-out rows of {_join_environment_names(entries)}"
@@ -306,8 +306,7 @@ def collect_expected_scores(model: Model, positives: float) -> ScoresExpectedOfM
         )
         return ScoresExpectedOfModel(past, where, caution=caution)
     past = [
-        entry.arrival
-        or _restore_scores_from_stored_metrics(model, entry, True, positives)
+        entry.arrival or _approximate_scores_from_metrics(model, entry, True, positives)
         for entry in arrivals
     ]
     past, caution = _drop_scores_at_other_thresholds(model, arrivals, past)
@@ -346,7 +345,7 @@ def _drop_scores_at_other_thresholds(
     return kept, text
 
 
-def _restore_scores_from_stored_metrics(
+def _approximate_scores_from_metrics(
     model: Model, entry: TrainingHistoryEntry, is_arrival: bool, positives: float
 ) -> Measured:
     """Return the scores of an entry that holds only metrics, with usual variances."""

@@ -134,7 +134,10 @@ def render_original_coloring_examples(source: str) -> PngPicture:
     panel = collect_example_images(dataset, 0)._replace(
         title=f"{source}, as in IRMG", note="the label is 1 for the classes 0 to 4"
     )
-    caption = f"{source}: the colouring of IRMG; the unseen environment is last."
+    caption = (
+        f"{source}, coloured as in Invariant Risk Minimization Games (IRMG). The last "
+        "environment is the unseen one."
+    )
     return PngPicture(render_example_figure([panel]), caption)
 
 

@@ -152,16 +152,17 @@ def _get_name_of_compared_statistic(one: Content) -> str:
 
 def _describe_statistical_tests(content: Content) -> str:
     return (
-        "The columns first and second show medians or, for categories and missing "
-        "values, shares of rows. The distance is the largest difference between "
-        "cumulative distributions (values) or the share of rows that would have to "
-        "change (categories), so that columns can be compared. P-values are adjusted "
-        "for the number of columns (by Holm's method) and for the number of "
-        "questions that are tested. Values are tested by their ranks and by their "
-        "distribution, categories by their counts. The shift of the ranks is given "
-        "in standard deviations (sd). If nothing has changed, the probability that "
-        f"any test reports a change is at most {100 * content['level']:.3g} %. With "
-        "many rows, even small changes are significant: look at their size as well."
+        "'First' and 'second' are medians in the two tables or, for categories and "
+        "missing values, shares of rows. The distance is the largest difference "
+        "between cumulative distributions (values) or the share of rows that would "
+        "have to change (categories), so that columns can be compared. P-values are "
+        "adjusted for the number of columns (by Holm's method) and for asking about "
+        "inputs, base rates and relations to the target at once. Values are tested "
+        "by their ranks and by their distribution, categories by their counts. The "
+        "shift of the ranks is given in standard deviations (sd). If nothing has "
+        "changed, the probability that any test reports a change is at most "
+        f"{100 * content['level']:.3g} %. With many rows, even small changes are "
+        "significant: look at their size as well."
     )
 
 
@@ -253,7 +254,7 @@ def plot_column_distances(
         end = (length, float(middle))
         add_text_label_near_point(ax, value, end, (8, -4), "left", "muted")
     names = ", ".join(_get_label_of_changed_column(one) for one in changes)
-    return ax, f"Distance between the distributions of {names}"
+    return ax, f"Distance between the two tables in the distribution of {names}"
 
 
 def _get_label_of_changed_column(one: Content) -> str:

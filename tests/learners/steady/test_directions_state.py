@@ -2,7 +2,7 @@
 
 import torch
 
-from cirm.learners.steady.directions_explain import explain_state_of_directions
+from cirm.learners.steady.directions_explain import explain_state_of_networks
 from cirm.learners.steady.directions_state import (
     MOST_FEATURES,
     MOST_PLACES,
@@ -35,8 +35,8 @@ def test_a_state_of_an_earlier_version_gets_room_for_erased_entries():
 
 def test_what_is_unstable_is_explained_for_classes_only():
     state = create_initial_directions_state(torch.zeros(1, 5, 7))
-    told = explain_state_of_directions(state, 0, "invariant")
+    told = explain_state_of_networks(state, 0, "invariant")
     assert "in regression, unstable directions are not searched for" in told["verdict"]
-    told = explain_state_of_directions(state, 2, "invariant")
+    told = explain_state_of_networks(state, 2, "invariant")
     assert told["verdict"] == "One place cannot show what is unstable"
     assert told["evidence"] == told["unstable"] == []

@@ -25,7 +25,7 @@ from cirm.learners.steady.directions_adapt import (
     correct_stable_logits_by_features,
     estimate_adaptation_of_replica,
 )
-from cirm.learners.steady.directions_explain import explain_state_of_directions
+from cirm.learners.steady.directions_explain import explain_state_of_networks
 from cirm.learners.steady.directions_inputs import fit_input_scale, scale_inputs
 from cirm.learners.steady.directions_kernel import fit_kernel_width
 from cirm.learners.steady.directions_reference import (
@@ -243,7 +243,7 @@ class SteadyNetworkEngine:
         self, state: SteadyNetworkState, columns: Mapping[str, int], environments: int
     ) -> dict[str, Any]:
         """Explain which features are unstable and what an adaptation changed."""
-        return explain_state_of_directions(
+        return explain_state_of_networks(
             state, self.learner.classes, self.learner.trust
         )
 

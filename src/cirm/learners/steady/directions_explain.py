@@ -16,7 +16,7 @@ TRUST = {
 }
 
 
-def explain_state_of_directions(
+def explain_state_of_networks(
     state: SteadyNetworkState, classes: int, trust: str
 ) -> dict[str, Any]:
     """Explain the state of one replica."""

@@ -48,7 +48,7 @@ class NearestCentreFeature(NamedTuple):
     is_taught: Tensor
 
 
-class FirstFeatureGuess(NamedTuple):
+class InitialFeature(NamedTuple):
     """A first guess [n] of a feature, and the axes in which it is looked up."""
 
     values: Tensor
@@ -165,7 +165,7 @@ def build_first_feature_guesses(
     targets: Tensor,
     change: ChangeTestResult,
     axes: PrincipalAxes,
-) -> list[FirstFeatureGuess]:
+) -> list[InitialFeature]:
     """Return first guesses: the class as read from the axes that changed most.
 
     If there are statistics of whole images, also the class that most neighbours have by
@@ -178,16 +178,14 @@ def build_first_feature_guesses(
         order = change.axes.argsort()[:count]
         some = PrincipalAxes(axes.vectors[:, order], axes.variances[order])
         feature = fit_nearest_centre_feature(rows, targets, none, classes, some)
-        guesses.append(FirstFeatureGuess(compute_feature_values(feature, rows), axes))
+        guesses.append(InitialFeature(compute_feature_values(feature, rows), axes))
     if statistics:
         few = _find_axes_of_last_entries(rows, targets, statistics, classes)
         scores = (
             rows @ fit_nearest_centre_feature(rows, targets, none, classes, few).scores
         )
         guesses.append(
-            FirstFeatureGuess(
-                _predict_values_by_neighbours(scores, targets, classes), few
-            )
+            InitialFeature(_predict_values_by_neighbours(scores, targets, classes), few)
         )
     return guesses
 
@@ -205,7 +203,7 @@ def _predict_values_by_neighbours(
 def find_clearest_changed_feature(
     rows: Tensor,
     targets: Tensor,
-    guesses: list[FirstFeatureGuess],
+    guesses: list[InitialFeature],
     past: ClassMeansAndScatter,
     new: ClassMeansAndScatter,
     axes: PrincipalAxes,
@@ -292,7 +290,7 @@ def _split_rows_into_halves() -> list[tuple[slice, slice]]:
 
 
 def _refine_guess_of_feature(
-    rows: Tensor, targets: Tensor, guess: FirstFeatureGuess, classes: int
+    rows: Tensor, targets: Tensor, guess: InitialFeature, classes: int
 ) -> Tensor:
     """Return the values [n] that a guess leads to.
 

@@ -14,7 +14,7 @@ from cirm.learners.steady import directions_search as search
 from cirm.learners.steady import directions_tables as tables
 from cirm.learners.steady.directions_features import (
     FeatureWithValues,
-    FirstFeatureGuess,
+    InitialFeature,
     NearestCentreFeature,
     build_first_feature_guesses,
     build_network_feature,
@@ -270,7 +270,7 @@ class UnstableFeatureSearch:
         count = count_image_statistics(self.shape)
         guesses = build_first_feature_guesses(rows, count, targets, change, axes)
         if tested is not None:
-            guesses.append(FirstFeatureGuess(tested.answers, axes))
+            guesses.append(InitialFeature(tested.answers, axes))
         parts = compared.before, compared.here, axes
         finding = find_clearest_changed_feature(rows, targets, guesses, *parts)
         separation = 0.0 if finding is None else finding.separation
