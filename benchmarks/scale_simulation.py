@@ -26,7 +26,7 @@ from cirm.records import (
     RunRecord,
     ScoreRecord,
     TrainingCurveRecord,
-    format_record,
+    format_record_as_json,
     write_text_atomically,
 )
 from cirm.runs.archive import add_finished_jobs_to_archive
@@ -153,7 +153,7 @@ def format_usual_records(job: TrainingJob, seconds: float) -> str:
     ]
     data = {"name": job.dataset, **job.data}
     run = RunRecord(job.name, job.order, job.seeds, {}, data, "", {}, seconds)
-    return "".join(format_record(row) + "\n" for row in [*curves, *scores, run])
+    return "".join(format_record_as_json(row) + "\n" for row in [*curves, *scores, run])
 
 
 def plan_simulated_jobs(count: int) -> list[TrainingJob]:

@@ -38,14 +38,14 @@ run = st.builds(
 
 @given(score | curve | run)
 def test_a_record_is_read_back_from_its_line(record):
-    line = records.format_record(record)
+    line = records.format_record_as_json(record)
     assert len(line.splitlines()) == 1
     assert records.parse_record(line) == record
 
 
 def test_a_value_that_is_not_a_number_comes_back_as_one():
     back = records.parse_record(
-        records.format_record(replace(SCORE, value=float("nan")))
+        records.format_record_as_json(replace(SCORE, value=float("nan")))
     )
     assert back.value != back.value
 
@@ -58,7 +58,7 @@ def test_a_file_of_records_is_read_back_in_order(tmp_path):
 
 def test_empty_lines_hold_nothing(tmp_path):
     path = tmp_path / "records.jsonl"
-    path.write_text(f"\n{records.format_record(SCORE)}\n\n")
+    path.write_text(f"\n{records.format_record_as_json(SCORE)}\n\n")
     assert records.read_records(path) == [SCORE]
 
 
@@ -70,7 +70,7 @@ def test_names_in_any_script_survive_on_disc(tmp_path):
 
 
 def test_a_line_is_plain_json_with_its_kind():
-    row = json.loads(records.format_record(CURVE))
+    row = json.loads(records.format_record_as_json(CURVE))
     assert row["kind"] == "curve"
     assert row["value"] == 0.69
 
@@ -78,15 +78,15 @@ def test_a_line_is_plain_json_with_its_kind():
 @pytest.mark.parametrize(
     "line",
     [
-        records.format_record(SCORE)[:-9],
+        records.format_record_as_json(SCORE)[:-9],
         "[]",
         "7",
         "{}",
         '{"kind": "scores"}',
         '{"kind": []}',
         '{"kind": "score", "learner": "erm"}',
-        records.format_record(SCORE).replace('"seed"', '"sead"'),
-        records.format_record(RUN).replace("[0, 1]", "0"),
+        records.format_record_as_json(SCORE).replace('"seed"', '"sead"'),
+        records.format_record_as_json(RUN).replace("[0, 1]", "0"),
     ],
 )
 def test_a_line_that_is_no_record_is_refused(line):

@@ -18,7 +18,7 @@ from cirm.training import (
     Watch,
     create_gradient_function_of_loss,
     ignore_training_steps,
-    normalise_example_weights,
+    normalise_weights_per_environment,
 )
 
 HELD_OUT = 0.15  # fraction of the examples of each environment
@@ -102,7 +102,7 @@ class EarlyStoppingDescent(Descent):
         self, stage: Stage, randomness: Randomness
     ) -> Batch:
         """Return a batch of all examples, without any dropout."""
-        stage, mean_weights = normalise_example_weights(stage)
+        stage, mean_weights = normalise_weights_per_environment(stage)
         replicas = len(randomness.seeds)
         batch = self.build_batch(
             [e.take_all(replicas) for e in stage],

@@ -129,7 +129,7 @@ KINDS: dict[str, type[Record]] = {
 }
 
 
-def format_record(record: Record) -> str:
+def format_record_as_json(record: Record) -> str:
     """Return a record as one line of JSON."""
     return json.dumps({"kind": record.kind, **asdict(record)}, sort_keys=True)
 
@@ -164,7 +164,7 @@ def read_records(path: Path) -> list[Record]:
 def write_records(path: Path, records: Iterable[Record]) -> None:
     """Write records to a file, which is replaced as a whole or not at all."""
     write_text_atomically(
-        path, "".join(format_record(record) + "\n" for record in records)
+        path, "".join(format_record_as_json(record) + "\n" for record in records)
     )
 
 

@@ -108,7 +108,7 @@ class Descent:
         """Yield a batch for each step of every epoch."""
         replicas, steps = len(randomness.seeds), self.count_steps(stage)
         noise = randomness.at("noise").start_draws()
-        stage, mean_weights = normalise_example_weights(stage)
+        stage, mean_weights = normalise_weights_per_environment(stage)
         if steps == 1:
             everything = [e.take_all(replicas) for e in stage]
             weights = [e.expand_weights(replicas) for e in stage]
@@ -406,7 +406,7 @@ def concatenate_environments_of_stage(stage: Stage) -> Stage:
     return (replace(first, inputs=joined, targets=targets, weights=weights),)
 
 
-def normalise_example_weights(stage: Stage) -> tuple[Stage, tuple[float, ...]]:
+def normalise_weights_per_environment(stage: Stage) -> tuple[Stage, tuple[float, ...]]:
     """Divide the weights of each environment by their mean, and return these means.
 
     A batch then averages without bias whichever examples it has. Without any weights

@@ -20,7 +20,7 @@ from cirm.records import (
     AdaptedScoreRecord,
     RunRecord,
     ScoreRecord,
-    format_record,
+    format_record_as_json,
     parse_record,
 )
 from cirm.report.run_page import (
@@ -151,7 +151,7 @@ def test_a_learner_that_cannot_adapt_has_no_such_scores():
 
 def test_a_record_is_read_as_it_was_written_and_packed():
     rows, adapted = records((10, "all"))
-    assert [parse_record(format_record(r)) for r in adapted] == adapted
+    assert [parse_record(format_record_as_json(r)) for r in adapted] == adapted
     packed = json.loads(json.dumps(pack_job_records(rows)))
     back = [r for r in unpack_job_records(packed) if isinstance(r, AdaptedScoreRecord)]
     assert [replace(r, value=0.0) for r in back] == [

@@ -15,7 +15,7 @@ from cirm.evaluation.diagnostics import (
 from cirm.evaluation.groups import GroupOfEachExample
 from cirm.learners import create
 from cirm.likelihoods import CrossEntropy
-from cirm.records import ScoreRecord, format_record
+from cirm.records import ScoreRecord, format_record_as_json
 from cirm.runs.archive import pack_job_records, unpack_job_records
 
 QUICK = {"hidden": (8,), "epochs": 3}
@@ -97,7 +97,9 @@ def test_diagnostics_change_no_other_number():
     added = ("measures", "untrained")
     rest = [r for r in with_them if getattr(r, "split", "") not in added]
     rest = [r for r in rest if r not in diagnostic(with_them)]
-    assert [format_record(r) for r in rest] == [format_record(r) for r in plain]
+    assert [format_record_as_json(r) for r in rest] == [
+        format_record_as_json(r) for r in plain
+    ]
     assert len(with_them) > len(plain)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from cirm.records import RunRecord, ScoreRecord, format_record, write_records
+from cirm.records import RunRecord, ScoreRecord, format_record_as_json, write_records
 from cirm.runs import local
 from cirm.runs.engines import JobEngine
 from cirm.runs.local import (
@@ -31,7 +31,7 @@ def jobs(epochs=2, seeds=2):
 
 
 def scores(records):
-    return [format_record(r) for r in records if isinstance(r, ScoreRecord)]
+    return [format_record_as_json(r) for r in records if isinstance(r, ScoreRecord)]
 
 
 def test_finished_jobs_are_not_run_again(tmp_path):

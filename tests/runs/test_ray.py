@@ -18,7 +18,7 @@ import pytest
 
 from cirm import load
 from cirm.cli import main
-from cirm.records import ScoreRecord, format_record
+from cirm.records import ScoreRecord, format_record_as_json
 from cirm.runs.engines import JobEngine
 from cirm.runs.job_queue import JobQueue, WallClockBudget
 from cirm.runs.local import list_unfinished_jobs, read_records_of_finished_jobs
@@ -98,7 +98,7 @@ def jobs(epochs=2, seeds=2):
 
 def scores(jobs, folder):
     return [
-        format_record(r)
+        format_record_as_json(r)
         for r in read_records_of_finished_jobs(jobs, folder)
         if isinstance(r, ScoreRecord)
     ]

@@ -259,8 +259,8 @@ Preset = Annotated[
     str,
     typer.Option(
         help=(
-            "Named group of settings to start from, for example paper; `cirm list "
-            "learners NAME` shows the names."
+            "Named group of settings to start from, such as 'paper'. `cirm list "
+            "learners LEARNER` lists the groups of a learner."
         ),
         show_default="the learner's defaults",
     ),

@@ -80,7 +80,7 @@ def detect_number_format(cells: Texts) -> NumberFormatGuess:
     elif len(marks) > 1:
         problem, bad = _find_cells_of_ambiguous_format(numbers)
     elif marks == [","]:
-        problem, bad = _find_numbers_with_unusual_commas(different)
+        problem, bad = _find_commas_among_decimal_points(different)
     if not bad:
         problem, bad = _find_numbers_with_other_units(numbers)
     if bad:
@@ -164,7 +164,7 @@ def _find_cells_of_ambiguous_format(
     return problem, unclear
 
 
-def _find_numbers_with_unusual_commas(cells: list[str]) -> tuple[str, list[str]]:
+def _find_commas_among_decimal_points(cells: list[str]) -> tuple[str, list[str]]:
     """Return cells with a comma, if most others have a point in its place."""
     commas = [cell for cell in cells if "," in cell]
     points = [cell for cell in cells if "." in cell and "," not in cell]

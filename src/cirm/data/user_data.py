@@ -137,7 +137,7 @@ class Table(Dataset):
         if frame is not None:
             sources.append(DataFrameSource(frame))
         else:
-            paths = list_existing_files(self.path, "table")
+            paths = require_files_exist(self.path, "table")
             stems = [path.stem for path in paths]
             unique = len(set(stems)) == len(stems)
             sources += [TableFileSource(p, p.stem if unique else str(p)) for p in paths]
@@ -203,7 +203,7 @@ class Arrays(Dataset):
         names = (self.inputs, self.targets, self.environment)
         sources = [
             open_npz_source(path, names, self.gigabytes, complete=True)
-            for path in list_existing_files(self.path, "arrays")
+            for path in require_files_exist(self.path, "arrays")
         ]
         options = ReadOptions(task=self.task, standardise=False)
         return prepare_environments_of_sources(
@@ -435,7 +435,7 @@ def split_comma_separated_paths(path: str) -> tuple[Path, ...]:
     return tuple(Path(part.strip()) for part in parts if part.strip())
 
 
-def list_existing_files(path: str, key: str) -> tuple[Path, ...]:
+def require_files_exist(path: str, key: str) -> tuple[Path, ...]:
     """Return the files that a setting names, after a check that they exist."""
     paths = split_comma_separated_paths(path)
     if not paths:

@@ -38,7 +38,7 @@ class NumpyPredictor(Protocol):
         """Return outputs [samples, n, k] of rows [n, d]."""
 
 
-class NetworkPredictor(NamedTuple):
+class FullyConnectedNetwork(NamedTuple):
     """A network of fully connected layers.
 
     Attributes:
@@ -76,7 +76,7 @@ class NetworkPredictor(NamedTuple):
 class AverageOfNetworksPredictor(NamedTuple):
     """The weighted mean of the outputs of several networks."""
 
-    networks: list[NetworkPredictor]
+    networks: list[FullyConnectedNetwork]
     weights: list[float]
 
     def compute_outputs(self, rows: NDArray[np.float32]) -> Array:
@@ -154,9 +154,9 @@ def build_numpy_predictor(
 
 def _build_network_predictor(
     plan: ModelTrainingPlan, params: Array
-) -> NetworkPredictor:
+) -> FullyConnectedNetwork:
     layers = _split_parameters_into_layers(params, plan.network["sizes"])
-    return NetworkPredictor(layers, plan.network["activation"])
+    return FullyConnectedNetwork(layers, plan.network["activation"])
 
 
 def _build_predictor_of_network_average(

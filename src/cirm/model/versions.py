@@ -59,8 +59,8 @@ def keep_earlier_version_in_model(before: Model, after: Model, count: int) -> Mo
     note = (
         f"The model file keeps {format_count(len(kept), 'earlier version')} for `cirm "
         f"rollback`; older versions were removed ({', '.join(keys)}). Keep more with "
-        f"--keep, up to {MOST_KEPT_BYTES >> 20} MiB, or write updated models to new "
-        "files with --out."
+        f"--keep COUNT (at most {MOST_KEPT_BYTES >> 20} MiB in total), or write "
+        "updated models to new files with --out."
     )
     *history, last = after.history
     last = replace(last, notes=(*last.notes, note))

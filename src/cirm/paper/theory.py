@@ -30,7 +30,7 @@ def write_theory_files(folder: Path) -> None:
     write_text_atomically(folder / "theory.json", json.dumps(content, indent=1) + "\n")
     figures = {
         "admm-rate": render_admm_rate_figure(rates),
-        "environments": render_predictor_count_figure(counts),
+        "environments": render_invariant_predictor_counts(counts),
     }
     for name, drawing in figures.items():
         write_text_atomically(folder / f"{name}.svg", render_svg_file(drawing.figure))
@@ -69,7 +69,7 @@ def render_admm_rate_figure(rates: list[ADMMConvergenceCurve]) -> FigureWithCapt
     )
 
 
-def render_predictor_count_figure(
+def render_invariant_predictor_counts(
     counts: list[InvariantPredictorCount],
 ) -> FigureWithCaption:
     """Draw how many invariant predictors are found by the number of environments."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from cirm import __version__
-from cirm.records import format_record, write_text_atomically
+from cirm.records import format_record_as_json, write_text_atomically
 from cirm.runs.driver import LOST, Report, run_queued_jobs
 from cirm.runs.job_queue import JobQueue
 from cirm.runs.jobs import TrainingJob, run_job_and_return_records
@@ -228,4 +228,4 @@ def run_job_on_ray_worker(
         records = run_job_and_return_records(job, report_job_progress)
     except FAILURES as error:
         return "", str(error) or type(error).__name__
-    return "".join(format_record(record) + "\n" for record in records), ""
+    return "".join(format_record_as_json(record) + "\n" for record in records), ""

@@ -29,7 +29,7 @@ from cirm.learners.steady.directions_explain import explain_state_of_networks
 from cirm.learners.steady.directions_inputs import fit_input_scale, scale_inputs
 from cirm.learners.steady.directions_kernel import fit_kernel_width
 from cirm.learners.steady.directions_reference import (
-    EasiestPredictorAnswers,
+    EasiestFeaturePredictions,
     count_correct_answers_by_class,
     predict_with_easiest_feature_ensemble,
     train_easiest_predictor,
@@ -350,7 +350,7 @@ class SteadyNetworkEngine:
         targets: Tensor,
         places: Tensor,
         randomness: Randomness,
-    ) -> list[EasiestPredictorAnswers | None]:
+    ) -> list[EasiestFeaturePredictions | None]:
         """Return how often the easiest predictor is right in each environment."""
         is_first, classes = not bool(state.places[0]), self.learner.classes
         if is_first and int(places.max()) == 0:
@@ -373,7 +373,7 @@ class SteadyNetworkEngine:
             answers, right = predict_with_easiest_feature_ensemble(
                 self._compute_network_outputs, params, seen, targets
             )
-        hypotheses: list[EasiestPredictorAnswers | None] = []
+        hypotheses: list[EasiestFeaturePredictions | None] = []
         for r in range(len(inputs)):
             tallies = [] if is_first else [state.reference.tally[r]]
             for place in range(int(places.max()) + 1):
@@ -383,7 +383,7 @@ class SteadyNetworkEngine:
                         right[r][here], targets[r][here], classes
                     )
                 )
-            hypotheses.append(EasiestPredictorAnswers(answers[r], tallies))
+            hypotheses.append(EasiestFeaturePredictions(answers[r], tallies))
         return hypotheses
 
     def _update_easiest_predictor(
@@ -392,7 +392,7 @@ class SteadyNetworkEngine:
         fit: NetworkEnsemble,
         seen: Tensor,
         targets: Tensor,
-        hypotheses: list[EasiestPredictorAnswers | None],
+        hypotheses: list[EasiestFeaturePredictions | None],
         outcomes: list[FeatureSearchOutcome],
     ) -> SteadyNetworkState:
         """Return the state with the tallies of the reference, or with a new one.

@@ -27,8 +27,8 @@ from cirm.randomness import Randomness
 from cirm.training import Descent
 
 
-class EasiestPredictorAnswers(NamedTuple):
-    """Answers [n] of the easiest predictor, and how often it was right.
+class EasiestFeaturePredictions(NamedTuple):
+    """Answers [n] of what is learned first (the easiest feature), and its accuracy.
 
     `tallies` [place, k, 3] are those of earlier environments, if any, as the first one,
     and of each environment of the stage.

@@ -30,7 +30,7 @@ from cirm.learners.steady.directions_kernel import (
     compute_kernel_features,
 )
 from cirm.learners.steady.directions_reference import (
-    EasiestPredictorAnswers,
+    EasiestFeaturePredictions,
     compute_p_value_of_correct_counts,
 )
 from cirm.learners.steady.directions_search import ClassMeansAndScatter, PrincipalAxes
@@ -152,7 +152,7 @@ class UnstableFeatureSearch:
     past: ClassMeansAndScatter | None
     kernel: ClassMeansAndScatter | None
     width: Tensor
-    hypothesis: EasiestPredictorAnswers | None
+    hypothesis: EasiestFeaturePredictions | None
     level: float
     looks: int
     shape: tuple[int, ...]
@@ -256,7 +256,7 @@ class UnstableFeatureSearch:
         self,
         rows: Tensor,
         compared: EnvironmentComparison,
-        tested: EasiestPredictorAnswers | None,
+        tested: EasiestFeaturePredictions | None,
         is_first: bool,
     ) -> tuple[FeatureWithValues | None, Tensor | None]:
         """Return the feature behind a change, and a network if it was taught one.
@@ -467,7 +467,7 @@ def _measure_moments_of_environments(
 
 def _find_most_changed_environment(
     series: list[ClassMeansAndScatter],
-    hypothesis: EasiestPredictorAnswers | None,
+    hypothesis: EasiestFeaturePredictions | None,
     kernels: list[ClassMeansAndScatter],
 ) -> EnvironmentComparison:
     """Compare each environment with all before, and return the clearest change.
