@@ -31,7 +31,10 @@ from cirm.runs.durations import (
     time_reference_training_steps,
 )
 from cirm.runs.jobs import TrainingJob
-from cirm.runs.tracker import estimate_dataset_work_units, estimate_job_work_units
+from cirm.runs.tracker import (
+    estimate_training_cost_of_dataset,
+    estimate_training_cost_of_job,
+)
 
 TABLES = ("table1", "table2", "table3", "table4", "table5")
 DEAREST = 3  # cells of each table that are named
@@ -57,7 +60,7 @@ def collect_durations(
             for entry in archive.list_packed_jobs(trial.identity):
                 known = least.setdefault(hash_duration_settings(job), {})
                 counts[hash_duration_settings(job)] += 1
-                work = estimate_dataset_work_units(job.data, 1)
+                work = estimate_training_cost_of_dataset(job.data, 1)
                 seconds = entry["seconds"] / len(entry["seeds"])
                 known[work] = round(min(seconds, known.get(work, seconds)), 2)
     time_doubtful_kinds(least, counts, step)
@@ -76,7 +79,7 @@ def time_doubtful_kinds(
     """
     timed = set()
     for job in list_jobs_of_tables():
-        work, size = hash_duration_settings(job), estimate_job_work_units(job)
+        work, size = hash_duration_settings(job), estimate_training_cost_of_job(job)
         known = least.setdefault(work, {})
         rates = [seconds / work for work, seconds in known.items()]
         slow = size in known and known[size] / size > DOUBTFUL * min(rates)
@@ -105,7 +108,7 @@ def time_kinds_of_table(name: str, step: float) -> dict[str, dict[float, float]]
         (job,) = trial.plan_jobs((0,))
         known, size = (
             found.setdefault(hash_duration_settings(job), {}),
-            estimate_job_work_units(job),
+            estimate_training_cost_of_job(job),
         )
         if size in known:
             continue

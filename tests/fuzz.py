@@ -330,7 +330,7 @@ def run(words):
     return status, out.getvalue(), error.getvalue()
 
 
-def list_files():
+def list_local_input_files():
     return {p: p.read_bytes() for p in Path().rglob("*") if p.is_file()}
 
 
@@ -345,7 +345,7 @@ def check(words, before, status, out, error):
         lines = [line for line in error.splitlines() if " so far" not in line]
         assert lines[-1].startswith("cirm: ") and lines[-1].endswith((".", "?")), where
         assert len(lines) == 1, where
-        assert list_files() == before, where
+        assert list_local_input_files() == before, where
         return "refused"
     assert "Traceback" not in error, where
     if words[0] == "predict":
@@ -398,7 +398,7 @@ def try_input(root, kind, number):
                 and not Path("new.cirm").exists()
             ):
                 continue  # the model before was refused
-            before = list_files()
+            before = list_local_input_files()
             outcomes.append(check(words, before, *run(words)))
     return outcomes[0]
 

@@ -66,7 +66,7 @@ def test_losses_stay_exact_for_extreme_logits():
 def test_each_sample_is_scored_as_if_alone(likelihood, outputs, targets):
     for function in (
         likelihood.compute_losses,
-        likelihood.compute_residuals,
+        likelihood.compute_output_gradients,
         likelihood.compute_output_scale_gradients,
     ):
         together = function(outputs, targets)
@@ -81,7 +81,9 @@ def test_residuals_are_derivatives_in_the_outputs(likelihood, outputs, targets):
     (slope,) = torch.autograd.grad(
         likelihood.compute_losses(outputs, targets).sum(), outputs
     )
-    torch.testing.assert_close(likelihood.compute_residuals(outputs, targets), slope)
+    torch.testing.assert_close(
+        likelihood.compute_output_gradients(outputs, targets), slope
+    )
 
 
 @each_case
@@ -103,25 +105,33 @@ def test_one_logit_is_the_second_of_two_with_the_first_at_zero():
     ):
         torch.testing.assert_close(function(second, targets), function(both, targets))
     torch.testing.assert_close(
-        likelihood.compute_residuals(second, targets),
-        likelihood.compute_residuals(both, targets)[..., 1:],
+        likelihood.compute_output_gradients(second, targets),
+        likelihood.compute_output_gradients(both, targets)[..., 1:],
     )
-    torch.testing.assert_close(likelihood.predict(second), likelihood.predict(both))
+    torch.testing.assert_close(
+        likelihood.convert_outputs_to_predictions(second),
+        likelihood.convert_outputs_to_predictions(both),
+    )
 
 
 @pytest.mark.parametrize("name", ["three classes", "two logits", "one logit"])
 def test_predicted_classes_are_mean_probabilities(name):
     likelihood, logits, _ = SAMPLED[f"sampled {name}"]
-    chances = likelihood.predict(logits)
+    chances = likelihood.convert_outputs_to_predictions(logits)
     assert chances.shape == (2, 7, likelihood.classes)
     torch.testing.assert_close(chances.sum(-1), torch.ones(2, 7))
-    single = [likelihood.predict(logits[:, [sample]]) for sample in range(4)]
+    single = [
+        likelihood.convert_outputs_to_predictions(logits[:, [sample]])
+        for sample in range(4)
+    ]
     torch.testing.assert_close(chances, torch.stack(single).mean(0))
 
 
 def test_a_predicted_value_is_the_mean_of_the_samples():
     likelihood, values, _ = SAMPLED["sampled values"]
-    torch.testing.assert_close(likelihood.predict(values), values.mean(1))
+    torch.testing.assert_close(
+        likelihood.convert_outputs_to_predictions(values), values.mean(1)
+    )
 
 
 def test_the_score_of_classes_is_accuracy_in_percent():

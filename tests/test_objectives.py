@@ -98,7 +98,7 @@ def test_a_slope_penalty_is_a_squared_derivative(likelihood, network, batch):
 @each_case
 def test_halves_multiply_the_slopes_of_every_second_example(likelihood, network, batch):
     outputs = network(network.init(SOURCE), batch.x)
-    penalties = compute_irm_penalties(likelihood, outputs, batch, halves=True)
+    penalties = compute_irm_penalties(likelihood, outputs, batch, use_halves=True)
     slopes = likelihood.compute_output_scale_gradients(outputs, batch.y)
     expected = slopes[:, 0:6:2].mean(1) * slopes[:, 1:6:2].mean(1)
     torch.testing.assert_close(penalties[:, 0], expected)

@@ -58,7 +58,7 @@ def test_an_import_path_is_accepted_also_from_the_current_folder(tmp_path, monke
     assert SHAPES.load("my_shapes_here:Mine").__name__ == "Mine"
     assert sys.path == before
     with pytest.raises(ValueError, match="There is no shape 'my_shapes_here:Mine'"):
-        SHAPES.load("my_shapes_here:Mine", import_paths=False)
+        SHAPES.load("my_shapes_here:Mine", allow_import_paths=False)
 
 
 @pytest.mark.parametrize(

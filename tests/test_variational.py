@@ -96,7 +96,7 @@ def test_a_standard_normal_has_a_known_divergence():
     mean = torch.tensor([[3.0, 4.0]])
     apart = compute_gaussian_kl(
         create_diagonal_gaussian(mean, 1.0),
-        create_diagonal_gaussian(mean, 1.0, centred=True),
+        create_diagonal_gaussian(mean, 1.0, is_centred_at_zero=True),
     )
     torch.testing.assert_close(apart, torch.tensor([25 / 2]))
     wide = compute_gaussian_kl(

@@ -49,7 +49,8 @@ def take_steps(gather: bool = False, move: bool = False, rest: bool = False) -> 
                 F.elu(seen[-1], inplace=True)
         back = seen.pop()
         if rest:
-            back = learner.likelihood.compute_residuals(back, y0[rows][None]) / 250
+            back = learner.likelihood.compute_output_gradients(back, y0[rows][None])
+            back = back / 250
         for (weight, _), (to, bias) in zip(layers[::-1], gradients[::-1], strict=True):
             x = seen.pop()
             torch.bmm(x.mT, back, out=to)

@@ -131,14 +131,16 @@ class ADMM:
         """Number of steps of the environments on each batch."""
         return self.rounds * self.inner or 1
 
-    def count_steps_per_admm_round(self, steps: int) -> int:
+    def count_steps_per_admm_round(self, steps_per_epoch: int) -> int:
         """Return the steps of a round, given the number of batches in an epoch."""
-        return self.inner if self.rounds else self.inner * steps
+        return self.inner if self.rounds else self.inner * steps_per_epoch
 
-    def find_step_in_admm_round(self, turn: int, steps: int) -> tuple[bool, bool]:
+    def find_whether_step_follows_or_ends_round(
+        self, step: int, steps_per_epoch: int
+    ) -> tuple[bool, bool]:
         """Return whether a step of a stage follows a round, and whether it ends one."""
-        length = self.count_steps_per_admm_round(steps)
-        return turn > 0 and turn % length == 0, (turn + 1) % length == 0
+        length = self.count_steps_per_admm_round(steps_per_epoch)
+        return step > 0 and step % length == 0, (step + 1) % length == 0
 
     def solve(
         self,
@@ -180,7 +182,9 @@ class ADMM:
             )
             view = compute_objectives(features, batch)
             for turn in range((step - 1) * steps_per_batch, step * steps_per_batch):
-                follows, ends = self.find_step_in_admm_round(turn, steps)
+                follows, ends = self.find_whether_step_follows_or_ends_round(
+                    turn, steps
+                )
                 carry, numbers = take_local_gradient_step(
                     carry, view, movers[0], past, follows, ends
                 )
@@ -199,69 +203,78 @@ class ADMM:
 
 
 def take_local_gradient_step(
-    carry: ADMMVariables,
-    view: ADMMBatchObjectives,
-    mover: torch.optim.Optimizer,
+    variables: ADMMVariables,
+    objectives: ADMMBatchObjectives,
+    optimiser: torch.optim.Optimizer,
     past: Tensor,
     follows_round: bool,
     ends_round: bool,
 ) -> tuple[ADMMVariables, Terms]:
     """Make one step; if it follows a round, update v first, as that round ends."""
-    terms, gradients = view.gradients(carry.local)
+    terms, gradients = objectives.gradients(variables.local)
     if follows_round:
-        carry = carry._replace(v=carry.v + gradients.detach())
-    carry.local.grad = compute_lagrangian_gradient(carry, gradients)
-    mover.step()
+        variables = variables._replace(v=variables.v + gradients.detach())
+    variables.local.grad = compute_lagrangian_gradient(variables, gradients)
+    optimiser.step()
     if ends_round:
-        carry = update_consensus_parameters(carry, past)
-    apart = carry.local.detach() - carry.shared.unsqueeze(1)
+        variables = update_consensus_parameters(variables, past)
+    apart = variables.local.detach() - variables.shared.unsqueeze(1)
     numbers = {name: term.detach().mean(-1) for name, term in terms.items()}
     numbers["consensus"] = apart.flatten(1).norm(dim=-1)
     numbers["constraint"] = gradients.detach().flatten(1).norm(dim=-1)
-    return carry, numbers
+    return variables, numbers
 
 
 def init_admm_variables(
-    shared: Tensor, environments: int, weights: Weights
+    shared_params: Tensor, n_environments: int, weights: Weights
 ) -> ADMMVariables:
     """Start every environment at the shared parameters, with zero multipliers."""
-    local = shared.detach().unsqueeze(1).repeat(1, environments, 1)
+    local = shared_params.detach().unsqueeze(1).repeat(1, n_environments, 1)
     zeros = torch.zeros_like(local)
-    return ADMMVariables(local.requires_grad_(), shared.detach(), zeros, zeros, weights)
+    return ADMMVariables(
+        local.requires_grad_(), shared_params.detach(), zeros, zeros, weights
+    )
 
 
 def rescale_lagrange_multipliers(
-    carry: ADMMVariables, weights: Weights
+    variables: ADMMVariables, weights: Weights
 ) -> ADMMVariables:
     """Return the same multipliers rho u and rho v, scaled by other weights."""
-    before = carry.weights
+    before = variables.weights
     if weights == before:
-        return carry
-    u, v = carry.u * (before[0] / weights[0]), carry.v * (before[1] / weights[1])
-    return carry._replace(u=u, v=v, weights=weights)
+        return variables
+    u, v = (
+        variables.u * (before[0] / weights[0]),
+        variables.v * (before[1] / weights[1]),
+    )
+    return variables._replace(u=u, v=v, weights=weights)
 
 
-def compute_lagrangian_gradient(carry: ADMMVariables, gradients: Tensor) -> Tensor:
+def compute_lagrangian_gradient(variables: ADMMVariables, gradients: Tensor) -> Tensor:
     """Compute the augmented Lagrangian's gradient in the local parameters.
 
     `gradients` are those of the objectives, which can be differentiated again. All are
     [replica, e, q].
     """
-    rho0, rho1 = carry.weights
+    rho0, rho1 = variables.weights
     fixed = gradients.detach()
-    slope = carry.u - carry.shared.unsqueeze(1)
-    slope.add_(carry.local.detach()).mul_(rho0).add_(fixed)
+    slope = variables.u - variables.shared.unsqueeze(1)
+    slope.add_(variables.local.detach()).mul_(rho0).add_(fixed)
     if rho1:
-        residual = (fixed + carry.v).mul_(rho1)
-        slope.add_(torch.autograd.grad(gradients, carry.local, residual)[0])
+        residual = (fixed + variables.v).mul_(rho1)
+        slope.add_(torch.autograd.grad(gradients, variables.local, residual)[0])
     return slope
 
 
-def update_consensus_parameters(carry: ADMMVariables, past: Tensor) -> ADMMVariables:
+def update_consensus_parameters(
+    variables: ADMMVariables, past: Tensor
+) -> ADMMVariables:
     """Update consensus and multipliers, with the past [replica, k, q] taking part."""
-    local = carry.local.detach()
-    shared = torch.cat([local + carry.u, past], 1).mean(1)
-    return carry._replace(shared=shared, u=carry.u + local - shared.unsqueeze(1))
+    local = variables.local.detach()
+    shared = torch.cat([local + variables.u, past], 1).mean(1)
+    return variables._replace(
+        shared=shared, u=variables.u + local - shared.unsqueeze(1)
+    )
 
 
 def split_batch_by_environment(batch: Batch) -> Batch:

@@ -93,10 +93,10 @@ class EarlyStoppingDescent(Descent):
                 break
         return best
 
-    def count_epochs(self, steps: int, stage: Stage) -> int:
+    def count_epochs(self, n_steps: int, stage: Stage) -> int:
         """Convert a number of steps on a stage to epochs."""
         largest = max(len(e) - count_held_out_examples(len(e)) for e in stage)
-        return steps // (-(-largest // self.batch) if self.batch else 1)
+        return n_steps // (-(-largest // self.batch) if self.batch else 1)
 
     def _build_batch_of_all_examples(
         self, stage: Stage, randomness: Randomness
@@ -113,9 +113,9 @@ class EarlyStoppingDescent(Descent):
         return batch._replace(noise=None)  # type: ignore[arg-type]
 
 
-def count_held_out_examples(examples: int) -> int:
+def count_held_out_examples(n_examples: int) -> int:
     """Return how many examples are held out."""
-    return min(int(HELD_OUT * examples), MOST_HELD_OUT)
+    return min(int(HELD_OUT * n_examples), MOST_HELD_OUT)
 
 
 def hold_out_examples(

@@ -243,11 +243,11 @@ class Environment:
             weights=self.take_weights(rows),
         )
 
-    def _check_number_of_replicas(self, replicas: int) -> None:
-        if replicas != len(self.targets):
+    def _check_number_of_replicas(self, n_replicas: int) -> None:
+        if n_replicas != len(self.targets):
             self._raise_environment_error(
                 f"the environment has examples for {len(self.targets)} replicas, but "
-                f"{replicas} are needed. Draw it with {replicas} seeds"
+                f"{n_replicas} are needed. Draw it with {n_replicas} seeds"
             )
 
     def rename(self, name: str) -> Environment:

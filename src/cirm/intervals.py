@@ -7,13 +7,13 @@ import math
 QUANTILE = 1.959964  # of the normal distribution, for 95 %
 
 
-def compute_wilson_interval(count: float, rows: float) -> tuple[float, float]:
+def compute_wilson_interval(count: float, n_rows: float) -> tuple[float, float]:
     """Return the interval of a proportion, count of rows (Wilson 1927)."""
-    if rows <= 0:
+    if n_rows <= 0:
         return 0.0, 1.0
-    rate, extra = count / rows, QUANTILE**2 / rows
+    rate, extra = count / n_rows, QUANTILE**2 / n_rows
     middle = (rate + extra / 2) / (1 + extra)
-    half = QUANTILE * math.sqrt(rate * (1 - rate) / rows + extra / rows / 4)
+    half = QUANTILE * math.sqrt(rate * (1 - rate) / n_rows + extra / n_rows / 4)
     half /= 1 + extra
     return max(middle - half, 0.0), min(middle + half, 1.0)
 
@@ -30,7 +30,7 @@ def compute_interval_on_logit_scale(
     return low, high
 
 
-def compute_rmse_interval(error: float, rows: float) -> tuple[float, float]:
+def compute_rmse_interval(error: float, n_rows: float) -> tuple[float, float]:
     """Return the interval of a root mean squared error of normal residuals."""
-    factor = math.exp(QUANTILE * math.sqrt(0.5 / rows))
+    factor = math.exp(QUANTILE * math.sqrt(0.5 / n_rows))
     return error / factor, error * factor

@@ -28,17 +28,17 @@ class Likelihood(ABC):
         """Return the loss of each example, [replica, sample, n]."""
 
     @abstractmethod
-    def compute_residuals(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def compute_output_gradients(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the gradient of each loss in the outputs, [replica, sample, n, k]."""
 
     def compute_output_scale_gradients(
         self, outputs: Tensor, targets: Tensor
     ) -> Tensor:
         """Return the derivative of each loss in a scale of the outputs, at 1."""
-        return (self.compute_residuals(outputs, targets) * outputs).sum(-1)
+        return (self.compute_output_gradients(outputs, targets) * outputs).sum(-1)
 
     @abstractmethod
-    def predict(self, outputs: Tensor) -> Tensor:
+    def convert_outputs_to_predictions(self, outputs: Tensor) -> Tensor:
         """Return predictions [replica, n, k], averaged over the samples."""
 
     @abstractmethod
@@ -70,7 +70,7 @@ class CrossEntropy(Likelihood):
         losses = F.cross_entropy(logits.flatten(0, -2), places, reduction="none")
         return losses.view(outputs.shape[:-1])
 
-    def compute_residuals(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def compute_output_gradients(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the probabilities, less one at the target."""
         logits = self.compute_class_logits(outputs)
         places = _add_sample_axis_to_targets(targets, logits).unsqueeze(-1)
@@ -87,7 +87,7 @@ class CrossEntropy(Likelihood):
             logits, targets
         )
 
-    def predict(self, outputs: Tensor) -> Tensor:
+    def convert_outputs_to_predictions(self, outputs: Tensor) -> Tensor:
         """Return class probabilities."""
         return self.compute_class_logits(outputs).softmax(-1).mean(1)
 
@@ -107,13 +107,13 @@ class SquaredError(Likelihood):
         values = outputs.squeeze(-1)
         return (values - _add_sample_axis_to_targets(targets, outputs)).square()
 
-    def compute_residuals(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def compute_output_gradients(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return twice the difference."""
         return 2 * (
             outputs - _add_sample_axis_to_targets(targets, outputs).unsqueeze(-1)
         )
 
-    def predict(self, outputs: Tensor) -> Tensor:
+    def convert_outputs_to_predictions(self, outputs: Tensor) -> Tensor:
         """Return the mean output."""
         return outputs.mean(1)
 

@@ -75,22 +75,22 @@ class PastExampleMemory(NamedTuple):
         return [Examples(x, y) for x, y in zip(*pieces, strict=True)]
 
 
-def create_empty_examples(replicas: int) -> Examples:
+def create_empty_examples(n_replicas: int) -> Examples:
     """Return no examples for each replica, when the features are not known yet."""
-    return Examples(torch.zeros(replicas, 0), torch.zeros(replicas, 0))
+    return Examples(torch.zeros(n_replicas, 0), torch.zeros(n_replicas, 0))
 
 
-def create_empty_memory(replicas: int) -> PastExampleMemory:
+def create_empty_memory(n_replicas: int) -> PastExampleMemory:
     """Return the memory before any data."""
-    owner = torch.zeros(replicas, 0, dtype=torch.int64)
-    return PastExampleMemory(create_empty_examples(replicas), owner)
+    owner = torch.zeros(n_replicas, 0, dtype=torch.int64)
+    return PastExampleMemory(create_empty_examples(n_replicas), owner)
 
 
 def draw_examples_without_replacement(
-    environment: Environment, size: int, randomness: Randomness
+    environment: Environment, n_examples: int, randomness: Randomness
 ) -> Examples:
-    """Draw examples without replacement; all of them if there are fewer than `size`."""
-    return environment.take(randomness.permutation(len(environment))[:, :size])
+    """Draw examples without replacement; all of them if there are too few."""
+    return environment.take(randomness.permutation(len(environment))[:, :n_examples])
 
 
 def add_examples_of_stage_to_memory(
@@ -98,7 +98,7 @@ def add_examples_of_stage_to_memory(
     stage: Stage,
     size: int,
     randomness: Randomness,
-    total: bool = False,
+    is_total_size: bool = False,
 ) -> PastExampleMemory:
     """Return the memory with `size` random examples of each new environment.
 
@@ -108,7 +108,7 @@ def add_examples_of_stage_to_memory(
     pieces += [
         draw_examples_without_replacement(e, size, randomness.at(e.name)) for e in stage
     ]
-    if total:
+    if is_total_size:
         even, rest = divmod(size, len(pieces))
         # An environment's examples are in random order: the first ones are a draw.
         pieces = [
@@ -125,9 +125,9 @@ def add_examples_of_stage_to_memory(
     )
 
 
-def take_first_examples_of_replicas(kept: Examples, size: int) -> Examples:
+def take_first_examples_of_replicas(examples: Examples, n_examples: int) -> Examples:
     """Return the first examples of each replica."""
-    return Examples(kept.x[:, :size], kept.y[:, :size])
+    return Examples(examples.x[:, :n_examples], examples.y[:, :n_examples])
 
 
 def concatenate_examples(pieces: Iterable[Examples]) -> Examples:
@@ -137,36 +137,42 @@ def concatenate_examples(pieces: Iterable[Examples]) -> Examples:
 
 
 def update_example_reservoir(
-    kept: Examples, seen: Tensor, arriving: Examples, size: int, draws: RandomDraws
+    kept: Examples,
+    n_seen: Tensor,
+    arriving: Examples,
+    max_examples: int,
+    draws: RandomDraws,
 ) -> tuple[Examples, Tensor]:
     """Return a uniform draw of all examples that ever arrived, and their number.
 
-    `seen` [replica] is the number of examples before; see
+    `n_seen` [replica] is the number of examples before; see
     `draw_rows_kept_in_reservoir`.
     """
     held, arrivals = kept.y.shape[1], arriving.y.shape[1]
-    rows = draw_rows_kept_in_reservoir(held, arrivals, seen, size, draws)
+    rows = draw_rows_kept_in_reservoir(held, arrivals, n_seen, max_examples, draws)
     whole = concatenate_examples([kept, arriving])
-    return select_examples_at_rows(whole, rows), seen + arrivals
+    return select_examples_at_rows(whole, rows), n_seen + arrivals
 
 
 def draw_rows_kept_in_reservoir(
-    held: int, arrivals: int, seen: Tensor, size: int, draws: RandomDraws
+    n_held: int, n_arriving: int, n_seen: Tensor, max_examples: int, draws: RandomDraws
 ) -> Tensor:
     """Draw which of the held and arriving examples stay, [replica, m].
 
     Vitter, "Random sampling with a reservoir", 1985, algorithm R: the t-th example
-    takes a place drawn from t, if that is one of the `size`. `seen` [replica] is the
-    number of examples before; examples that arrive together are offered in order.
-    Rows count the held examples first.
+    takes a place drawn from t, if that is one of the `max_examples`. `n_seen` [replica]
+    is the number of examples before; examples that arrive together are offered in
+    order. Rows count the held examples first.
     """
-    turn = seen.unsqueeze(1) + torch.arange(1, arrivals + 1)
+    turn = n_seen.unsqueeze(1) + torch.arange(1, n_arriving + 1)
     # The modulus of 62 random bits is uniform to one part in 2^62 / turn.
-    place = torch.where(turn > size, draws.integers(2**62, arrivals) % turn, turn - 1)
-    room = min(size, held + arrivals)
+    place = torch.where(
+        turn > max_examples, draws.integers(2**62, n_arriving) % turn, turn - 1
+    )
+    room = min(max_examples, n_held + n_arriving)
     # The row in each place among kept and arriving examples: the last one stays.
     source = torch.arange(room + 1).repeat(len(turn), 1)
-    rows = torch.arange(held, held + arrivals).expand(len(turn), -1)
+    rows = torch.arange(n_held, n_held + n_arriving).expand(len(turn), -1)
     return source.scatter_reduce(1, place.clamp(max=room), rows, "amax")[:, :room]
 
 
@@ -203,36 +209,36 @@ def select_state_of_replica(state: Nested, replica: int) -> Nested:
 
 
 def draw_rows_without_replacement(
-    randomness: Randomness, examples: int, size: int
+    randomness: Randomness, n_examples: int, n_rows: int
 ) -> Tensor:
     """Draw rows [replica, size] without replacement from a number of examples."""
-    return randomness.permutation(examples)[:, :size]
+    return randomness.permutation(n_examples)[:, :n_rows]
 
 
-def select_rows_by_k_center(x: Tensor, size: int) -> Tensor:
+def select_rows_by_k_center(inputs: Tensor, n_rows: int) -> Tensor:
     """Select rows [replica, size] that cover inputs [replica, n, *features].
 
     Gonzalez, "Clustering to minimize the maximum intercluster distance", 1985: the
     first row, then each time the row that is farthest from all selected ones.
     """
-    x = x.flatten(2)
-    norms = x.square().sum(-1)
-    rows = torch.zeros(len(x), size, dtype=torch.int64, device=x.device)
+    inputs = inputs.flatten(2)
+    norms = inputs.square().sum(-1)
+    rows = torch.zeros(len(inputs), n_rows, dtype=torch.int64, device=inputs.device)
     nearest = torch.full_like(norms, torch.inf)  # squared, to the nearest chosen
-    for turn in range(size):
+    for turn in range(n_rows):
         row = rows[:, turn : turn + 1]
-        centre = x.gather(1, row.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
-        away = norms + norms.gather(1, row) - 2 * (x @ centre.mT).squeeze(-1)
+        centre = inputs.gather(1, row.unsqueeze(-1).expand(-1, -1, inputs.shape[-1]))
+        away = norms + norms.gather(1, row) - 2 * (inputs @ centre.mT).squeeze(-1)
         nearest = torch.minimum(nearest, away)
         # Rounding must not let a row be chosen twice, nor must an equal input.
         nearest.scatter_(1, row, -torch.inf)
-        if turn + 1 < size:
+        if turn + 1 < n_rows:
             rows[:, turn + 1] = nearest.argmax(1)
     return rows
 
 
-def list_rows_that_were_not_chosen(rows: Tensor, examples: int) -> Tensor:
-    """Return the rows [replica, n - m] of n examples that are not in `rows`."""
-    free = torch.ones(len(rows), examples, dtype=torch.bool)
-    free.scatter_(1, rows, False)
-    return free.nonzero()[:, 1].view(len(rows), -1)
+def list_rows_that_were_not_chosen(chosen_rows: Tensor, n_examples: int) -> Tensor:
+    """Return the rows [replica, n - m] of n examples that are not in `chosen_rows`."""
+    free = torch.ones(len(chosen_rows), n_examples, dtype=torch.bool)
+    free.scatter_(1, chosen_rows, False)
+    return free.nonzero()[:, 1].view(len(chosen_rows), -1)

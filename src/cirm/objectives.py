@@ -38,11 +38,15 @@ class Batch(NamedTuple):
     noise: RandomDraws
     mean_weights: tuple[float, ...] = ()
 
-    def average_losses_of_environment(self, losses: Tensor, index: int) -> Tensor:
+    def average_losses_of_environment(
+        self, losses: Tensor, environment_index: int
+    ) -> Tensor:
         """Average losses [replica, n] of the examples of one environment, [replica]."""
         if not self.mean_weights:
             return losses.mean(-1)
-        share = self.share.split(self.sizes, -1)[index][:, index]
+        share = self.share.split(self.sizes, -1)[environment_index][
+            :, environment_index
+        ]
         return (losses * share).sum(-1)
 
     def split_by_environment(self) -> list[Examples]:
@@ -77,13 +81,13 @@ def average_values_by_environment(values: Tensor, share: Tensor) -> Tensor:
 
 
 def split_averaging_weights_by_class(
-    share: Tensor, targets: Tensor, classes: int
+    share: Tensor, targets: Tensor, n_classes: int
 ) -> Tensor:
     """Return averaging weights [replica, e * classes, n] of the classes within each.
 
     The weights of a class without examples are all zero.
     """
-    one_hot = torch.nn.functional.one_hot(targets, classes).to(share.dtype)
+    one_hot = torch.nn.functional.one_hot(targets, n_classes).to(share.dtype)
     weights = share.unsqueeze(2) * one_hot.mT.unsqueeze(1)
     totals = weights.sum(-1, keepdim=True).clamp(min=torch.finfo(share.dtype).tiny)
     return (weights / totals).flatten(1, 2)
@@ -104,10 +108,10 @@ def compute_expected_risks(
     likelihood: Likelihood,
     q: DiagonalGaussian,
     batch: Batch,
-    samples: int,
+    n_samples: int,
 ) -> Tensor:
     """Mean risk of each environment, [replica, e], over networks drawn from `q`."""
-    outputs = network.sample_outputs(q, batch.x, batch.noise, samples)
+    outputs = network.sample_outputs(q, batch.x, batch.noise, n_samples)
     return average_values_by_environment(
         likelihood.compute_losses(outputs, batch.y).mean(1), batch.share
     )
@@ -119,16 +123,16 @@ def average_risks_over_examples(risks: Tensor, batch: Batch) -> Tensor:
 
 
 def compute_irm_penalties(
-    likelihood: Likelihood, outputs: Tensor, batch: Batch, halves: bool = False
+    likelihood: Likelihood, outputs: Tensor, batch: Batch, use_halves: bool = False
 ) -> Tensor:
     """Return IRM's penalty of each environment, [replica, e].
 
-    It is the squared derivative of the risk in a scale of the outputs. With `halves`
-    it is the product of the derivatives on two halves of the environment: that may be
-    negative, but its expectation does not depend on the size of the batch.
+    It is the squared derivative of the risk in a scale of the outputs. With
+    `use_halves` it is the product of the derivatives on two halves of the environment:
+    that may be negative, but its expectation does not depend on the size of the batch.
     """
     slopes = likelihood.compute_output_scale_gradients(outputs, batch.y)
-    if not halves:
+    if not use_halves:
         return average_values_by_environment(slopes, batch.share).square()
     turn = torch.arange(slopes.shape[-1], device=slopes.device) % 2
     means = []
@@ -171,7 +175,7 @@ def compute_head_gradients(
     Features are [replica, n, width] and outputs [replica, n, k]. The head holds its
     weights row by row, then its biases.
     """
-    residuals = likelihood.compute_residuals(outputs, targets)
+    residuals = likelihood.compute_output_gradients(outputs, targets)
     weighted = share.unsqueeze(-1) * residuals.unsqueeze(1)  # [replica, e, n, k]
     weights = features.mT.unsqueeze(1) @ weighted
     return torch.cat([weights.flatten(-2), weighted.sum(-2)], -1)
@@ -190,7 +194,7 @@ def compute_head_gradient_variances(
     means and mean squares need no gradient of a single example. Arguments and order
     are those of `compute_head_gradients`.
     """
-    residuals = likelihood.compute_residuals(outputs, targets).unsqueeze(1)
+    residuals = likelihood.compute_output_gradients(outputs, targets).unsqueeze(1)
     weighted = share.unsqueeze(-1) * residuals.square()  # [replica, e, n, k]
     squares = features.square().mT.unsqueeze(1) @ weighted
     mean_squares = torch.cat([squares.flatten(-2), weighted.sum(-2)], -1)
@@ -223,10 +227,10 @@ def concatenate_feature_moments(
 
 
 def select_feature_moments_of_environments(
-    moments: FeatureMoments, places: list[int]
+    moments: FeatureMoments, environment_indices: list[int]
 ) -> FeatureMoments:
     """Return the moments of some environments."""
-    return FeatureMoments(*(part[:, places] for part in moments))
+    return FeatureMoments(*(part[:, environment_indices] for part in moments))
 
 
 def compute_moment_distances(
@@ -245,9 +249,11 @@ def compute_moment_distances(
     return distances
 
 
-def list_environment_pairs(count: int) -> tuple[list[int], list[int]]:
-    """Return the first and the second environment of all pairs of `count`."""
-    pairs = [(a, b) for a in range(count) for b in range(a + 1, count)]
+def list_environment_pairs(n_environments: int) -> tuple[list[int], list[int]]:
+    """Return the first and the second environment of all pairs of `n_environments`."""
+    pairs = [
+        (a, b) for a in range(n_environments) for b in range(a + 1, n_environments)
+    ]
     return [a for a, _ in pairs], [b for _, b in pairs]
 
 
@@ -302,11 +308,11 @@ def compute_risk_variance(risks: Tensor) -> Tensor:
 
 
 def average_outputs_with_past_models(
-    outputs: list[Tensor], past: list[Tensor]
+    outputs: list[Tensor], past_outputs: list[Tensor]
 ) -> Tensor:
     """Average outputs; the mean of past outputs, if there are any, counts as one."""
-    if past:
-        outputs = [*outputs, torch.stack(past).mean(0)]
+    if past_outputs:
+        outputs = [*outputs, torch.stack(past_outputs).mean(0)]
     return torch.stack(outputs).mean(0)
 
 

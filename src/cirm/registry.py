@@ -43,13 +43,13 @@ class NamedClassRegistry:
     builtin: Mapping[str, str]
     aliases: Mapping[str, str] = field(default_factory=dict)
 
-    def load(self, key: str, import_paths: bool = True) -> Any:  # noqa: ANN401
+    def load(self, key: str, allow_import_paths: bool = True) -> Any:  # noqa: ANN401
         """Import and return what a key stands for.
 
         Args:
             key: A built-in key, the name of an entry point, or `package.module:Class`.
-            import_paths: Whether an import path is accepted. Switch it off for keys
-                that come from a file, which may name any module.
+            allow_import_paths: Whether an import path is accepted. Switch it off for
+                keys that come from a file, which may name any module.
 
         Raises:
             ValueError: If the key is unknown or its module cannot be imported.
@@ -57,11 +57,11 @@ class NamedClassRegistry:
         if path := self._get_builtin_import_path(key):
             return _import_object_by_path(path)
         entry = self._list_entry_points().get(key)
-        if entry is None and not (import_paths and ":" in key):
+        if entry is None and not (allow_import_paths and ":" in key):
             path = ", or give an import path such as package.module:Class"
             raise ValueError(
                 f"There is no {self.noun} {key!r}. Choose one of "
-                f"{', '.join(self.list_keys())}{path if import_paths else ''}."
+                f"{', '.join(self.list_keys())}{path if allow_import_paths else ''}."
             )
         try:
             return (

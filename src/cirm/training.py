@@ -34,7 +34,7 @@ class DivergenceError(ArithmeticError):
     """
 
 
-def ignore_training_steps(step: int, steps: int, numbers: Terms) -> None:
+def ignore_training_steps(step: int, n_steps: int, numbers: Terms) -> None:
     """Do nothing with the progress of training."""
 
 
@@ -249,7 +249,7 @@ class Descent:
     def minimise_in_turn(
         self,
         loss: Callable[[int, list[Tensor], Batch], Terms],
-        movers: list[Tensor],
+        trained_params: list[Tensor],
         stage: Stage,
         randomness: Randomness,
     ) -> Iterator[tuple[int, Batch, Terms]]:
@@ -259,20 +259,20 @@ class Descent:
         differentiated in the mover whose turn it is. Each step yields the number of
         steps done, its batch, and the terms of all losses.
         """
-        optimisers = [self.create_optimiser(mover) for mover in movers]
+        optimisers = [self.create_optimiser(mover) for mover in trained_params]
         steps = self.count_steps(stage)
         for step, batch in enumerate(self.iterate_batches(stage, randomness), 1):
             numbers: Terms = {}
             for turn, optimiser in enumerate(optimisers):
-                leaves = [m.detach() for m in movers]
+                leaves = [m.detach() for m in trained_params]
                 leaves[turn].requires_grad_()
                 terms = loss(turn, leaves, batch)
                 total = torch.stack(list(terms.values())).sum()
-                (movers[turn].grad,) = torch.autograd.grad(total, leaves[turn])
-                take_optimiser_step(optimiser, movers[turn])
+                (trained_params[turn].grad,) = torch.autograd.grad(total, leaves[turn])
+                take_optimiser_step(optimiser, trained_params[turn])
                 numbers |= {name: term.detach() for name, term in terms.items()}
             if step % steps == 0:
-                check_parameters_are_finite(torch.cat(movers, -1), step)
+                check_parameters_are_finite(torch.cat(trained_params, -1), step)
             yield step, batch, numbers
 
     def create_optimiser(self, params: Tensor) -> torch.optim.Optimizer:
@@ -377,7 +377,7 @@ def check_parameters_are_finite(params: Tensor, step: int) -> None:
 
 
 def load_lazy_inputs_into_memory(
-    environment: Environment, replicas: int
+    environment: Environment, n_replicas: int
 ) -> Environment:
     """Load lazy inputs into memory if they fit in `MAX_CACHED_BYTES`."""
     if isinstance(environment.inputs, Tensor):
@@ -385,7 +385,7 @@ def load_lazy_inputs_into_memory(
     size = 4 * torch.Size(environment.inputs.shape).numel()
     if size > MAX_CACHED_BYTES:
         return environment
-    return replace(environment, inputs=environment.take_all(replicas).x)
+    return replace(environment, inputs=environment.take_all(n_replicas).x)
 
 
 def concatenate_environments_of_stage(stage: Stage) -> Stage:
@@ -425,10 +425,10 @@ def normalise_weights_per_environment(stage: Stage) -> tuple[Stage, tuple[float,
     return tuple(scaled), tuple(means)
 
 
-def split_rows_into_equal_parts(rows: Tensor, count: int) -> tuple[Tensor, ...]:
+def split_rows_into_equal_parts(rows: Tensor, n_parts: int) -> tuple[Tensor, ...]:
     """Split rows [replica, n] into nearly equal parts; repeat them if there are few."""
-    repeats = -(-count // rows.shape[1])
-    return rows.repeat(1, repeats).tensor_split(count, 1)
+    repeats = -(-n_parts // rows.shape[1])
+    return rows.repeat(1, repeats).tensor_split(n_parts, 1)
 
 
 @lru_cache(maxsize=64)

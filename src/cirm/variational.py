@@ -25,11 +25,13 @@ class DiagonalGaussian(NamedTuple):
 
 
 def create_diagonal_gaussian(
-    mean: Tensor, std: float, centred: bool = False
+    mean: Tensor, std: float, is_centred_at_zero: bool = False
 ) -> DiagonalGaussian:
     """Return normals of one standard deviation around `mean`, or around zero."""
     log_std = torch.full_like(mean, math.log(std))
-    return DiagonalGaussian(torch.zeros_like(mean) if centred else mean, log_std)
+    return DiagonalGaussian(
+        torch.zeros_like(mean) if is_centred_at_zero else mean, log_std
+    )
 
 
 def create_initial_posterior_of_stage(
@@ -61,13 +63,13 @@ def restore_gaussian_from_vector(flat: Tensor) -> DiagonalGaussian:
     return DiagonalGaussian(*flat.chunk(2, -1))
 
 
-def compute_kl_weight(scale: KLScale, examples: float) -> float:
+def compute_kl_weight(scale: KLScale, n_examples: float) -> float:
     """Return the factor of the KL that is added to a mean risk over the examples.
 
     With "per-example" their sum is the variational bound divided by the number of
     examples. With "sum" the prior has that many times more weight.
     """
-    return 1.0 if scale == "sum" else 1 / examples
+    return 1.0 if scale == "sum" else 1 / n_examples
 
 
 def check_variational_settings(where: str, learner: Any) -> None:  # noqa: ANN401

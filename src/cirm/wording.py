@@ -6,19 +6,19 @@ from collections.abc import Iterable
 
 
 def join_words(
-    words: Iterable[str], most: int | None = None, others: str = "more"
+    words: Iterable[str], max_words: int | None = None, word_for_others: str = "more"
 ) -> str:
     """Join words as a sentence does: a, b and c.
 
     Example:
         >>> join_words(["a", "b", "c"])
         'a, b and c'
-        >>> join_words(["a", "b", "c", "d"], most=3)
+        >>> join_words(["a", "b", "c", "d"], max_words=3)
         'a, b and 2 more'
     """
     parts = list(words)
-    if most is not None and len(parts) > most:
-        parts[most - 1 :] = [f"{len(parts) - most + 1} {others}"]
+    if max_words is not None and len(parts) > max_words:
+        parts[max_words - 1 :] = [f"{len(parts) - max_words + 1} {word_for_others}"]
     return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
 
 

@@ -10,7 +10,7 @@ from cirm.board.page import (
     render_leaderboard_markdown,
     write_leaderboard_summary_paragraph,
 )
-from cirm.board.results import rank_leaderboard_learners
+from cirm.board.results import compute_percentage_of_learners_ahead
 from tests.browser import OUTSIDE, OVERLAPS
 
 
@@ -52,7 +52,7 @@ def summary():
         "seeds": [0, 1],
         "trials": 3,
         "cells": cells,
-        "ranks": rank_leaderboard_learners(scores),
+        "ranks": compute_percentage_of_learners_ahead(scores),
         "absent": {"PACS": "the data set is not in the cache."},
     }
 

@@ -13,7 +13,10 @@ from cirm.board.columns import (
     prepare_leaderboard_datasets,
 )
 from cirm.board.plan import QUICK, plan_leaderboard
-from cirm.board.results import rank_leaderboard_learners, summarise_leaderboard
+from cirm.board.results import (
+    compute_percentage_of_learners_ahead,
+    summarise_leaderboard,
+)
 from cirm.board.rows import list_leaderboard_learners
 from cirm.records import (
     AdaptedScoreRecord,
@@ -247,7 +250,9 @@ def test_a_table_of_the_user_is_a_column(clinic, tmp_path):
     for number in range(3):
         path = tmp_path / f"clinic-{number}.csv"
         clinic(40, 0.9, number).to_csv(path, index=False)
-    *_, column = list_leaderboard_datasets(quick=True, tables=[f"{tmp_path}:outcome"])
+    *_, column = list_leaderboard_datasets(
+        quick=True, user_tables=[f"{tmp_path}:outcome"]
+    )
     (prepared,) = prepare(column)
     assert prepared.task == "classification" and column.rule == "next"
     (problem,) = (data.problem for data in prepared.data)
@@ -260,7 +265,7 @@ def test_ranks_count_columns_alike_and_ties_half():
         "b": {"x": {"0": 2.0, "1": 2.0}, "y": {"0": 5.0}},
         "c": {"x": {"0": 1.0, "1": 3.0}},
     }
-    ranks = rank_leaderboard_learners(scores)
+    ranks = compute_percentage_of_learners_ahead(scores)
     # x: a is beaten by 0 and 2 of 2 rows; y: it ties with one of one.
     assert ranks["a"]["mean"] == pytest.approx((50 + 50) / 2)
     assert ranks["b"]["mean"] == pytest.approx((50 + 50) / 2)

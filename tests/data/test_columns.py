@@ -91,7 +91,7 @@ def test_numbers_declared_as_codes_become_categories():
 def test_an_identifier_that_is_declared_a_category_is_kept():
     names = [f"patient {n}" for n in range(60)]
     assert kind(names) == "identifier"
-    assert kind(names, category=True) == "category"
+    assert kind(names, is_category=True) == "category"
     said = ColumnEncoding("a", "identifier").describe()
     assert "(`cirm fit --category a` keeps it)" in said
 

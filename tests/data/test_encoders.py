@@ -276,7 +276,7 @@ def test_a_folder_for_runs_gives_features_whose_weights_belong_to_the_job(
     name = "tests.data.test_encoders:MeanColor"
     dataset = ImageFolder(str(colors), side=4, encoder=name)
     seen = []
-    dataset.compute_features(lambda what, part: seen.append((what, part)))
+    dataset.fill_feature_cache(lambda what, part: seen.append((what, part)))
     assert seen[-1] == ("computing features", 1)
     problem = dataset.draw_problem((0, 1))
     assert problem.train[0].features == (3,)

@@ -13,8 +13,11 @@ from cirm.data.user_data import Arrays, ImageFolder, Table
 
 @pytest.mark.parametrize("kind", [Table, Arrays])
 def test_tables_and_arrays_declare_the_files_of_their_path(kind):
-    assert kind("a.csv, b.csv").list_files() == (Path("a.csv"), Path("b.csv"))
-    assert kind().list_files() == ()
+    assert kind("a.csv, b.csv").list_local_input_files() == (
+        Path("a.csv"),
+        Path("b.csv"),
+    )
+    assert kind().list_local_input_files() == ()
 
 
 def test_a_folder_declares_its_images(tmp_path):
@@ -23,14 +26,14 @@ def test_a_folder_declares_its_images(tmp_path):
         image.parent.mkdir(parents=True)
         image.write_bytes(b"")
     (tmp_path / "a" / "red" / "notes.txt").write_text("no image")
-    assert ImageFolder(str(tmp_path)).list_files() == tuple(images)
-    assert ImageFolder(str(tmp_path / "none")).list_files() == ()
+    assert ImageFolder(str(tmp_path)).list_local_input_files() == tuple(images)
+    assert ImageFolder(str(tmp_path / "none")).list_local_input_files() == ()
 
 
 def test_coloured_images_declare_the_idx_files_of_a_folder(tmp_path):
     for name in ("train-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte"):
         (tmp_path / name).write_bytes(np.zeros(3, np.uint8).tobytes())
-    assert [path.name for path in Colored(str(tmp_path)).list_files()] == [
+    assert [path.name for path in Colored(str(tmp_path)).list_local_input_files()] == [
         "train-images-idx3-ubyte.gz",
         "t10k-labels-idx1-ubyte",
     ]
@@ -38,7 +41,7 @@ def test_coloured_images_declare_the_idx_files_of_a_folder(tmp_path):
 
 @pytest.mark.parametrize("dataset", [Colored(), Colored("mnist"), SCM()])
 def test_built_in_and_downloaded_data_sets_declare_no_files(dataset):
-    assert dataset.list_files() == ()
+    assert dataset.list_local_input_files() == ()
 
 
 def test_a_data_set_is_created_from_a_key_an_import_path_or_an_instance():

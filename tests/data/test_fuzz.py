@@ -17,7 +17,7 @@ from cirm.data.encoded_chunks import (
 from cirm.data.open_sources import open_sources_of_user_data
 from cirm.data.rows import read_rows
 from cirm.data.schema_inference import ReadOptions, infer_schema
-from cirm.model.warnings import find_leaking_columns, list_input_warnings
+from cirm.model.warnings import list_input_warnings, warn_of_leaking_columns
 
 COUNTER = itertools.count()
 CELLS = st.one_of(
@@ -47,7 +47,7 @@ def read_all(path, options):
         sources = open_sources_of_user_data(path)
         draft = infer_schema(sources, options)
         rows = read_rows(sources, draft.schema)
-        find_leaking_columns(draft)
+        warn_of_leaking_columns(draft)
         for chunk in iterate_encoded_rows_of_source(sources[0], draft.schema):
             assert np.isfinite(chunk.inputs).all()
             many = [0] * 30  # of the same row, enough for warnings

@@ -65,7 +65,7 @@ def test_cached_images_are_decoded_once_for_each_size(tmp_path):
     torch.testing.assert_close(first, again)
     with pytest.raises(ValueError, match="the image cannot be read"):
         Pacs(side=5).draw_problem((0,))
-    assert len(Pacs().list_files()) == 4 * 7 * 2  # none of the decoded ones
+    assert len(Pacs().list_local_input_files()) == 4 * 7 * 2  # none of the decoded ones
 
 
 def test_a_part_of_the_domains_can_be_imported(tmp_path):
@@ -115,7 +115,7 @@ def test_an_encoder_turns_the_images_into_features(tmp_path):
     path = f"{__name__}:count_bright_pixels"
     dataset = Pacs(path=folder, encoder=path, side=4)
     shares = []
-    dataset.compute_features(lambda what, share: shares.append(share))
+    dataset.fill_feature_cache(lambda what, share: shares.append(share))
     assert shares[-1] == 1 and list(dataset.list_setting_checksums()) == ["encoder"]
     environment = dataset.draw_problem((0,)).train[0]
     assert environment.features == (2,)

@@ -111,7 +111,7 @@ def test_places_and_rows_of_files_are_drawn_for_each_seed(folder):
     problem = dataset.draw_problem(tuple(range(6)))
     assert [len(place) for place in places(problem)] == [50, 50, 60]
     assert problem.train[0].inputs.shape[2] >= 3
-    assert [file.name for file in dataset.list_files()] == [
+    assert [file.name for file in dataset.list_local_input_files()] == [
         "a.csv", "b.csv.gz", "c.csv", "d.csv", "e.csv",
     ]  # fmt: skip
     alone = dataset.draw_problem((4,))

@@ -16,7 +16,7 @@ from cirm.data.gas_turbine import GasTurbine
 from cirm.data.gusto import Gusto
 from cirm.data.image_sets import get_data_cache_folder
 from cirm.data.public import (
-    describe_which_dataset_files_exist,
+    describe_completeness_of_dataset,
     get_public_dataset_class,
     import_public_dataset,
     sort_names_by_number,
@@ -102,11 +102,11 @@ def test_an_imported_table_gives_the_environments_of_its_folder(tmp_path):
     ]
     torch.testing.assert_close(*inputs)
     assert "CO" not in pd.read_csv(home / "2011.csv").columns
-    assert "not the whole data set" in describe_which_dataset_files_exist(
+    assert "not the whole data set" in describe_completeness_of_dataset(
         GasTurbine.origin, rows
     )
     whole = dict(GasTurbine.origin.rows)
-    assert describe_which_dataset_files_exist(GasTurbine.origin, whole).endswith(
+    assert describe_completeness_of_dataset(GasTurbine.origin, whole).endswith(
         "complete"
     )
 

@@ -173,7 +173,7 @@ def test_only_jobs_that_adapt_have_another_key():
 def test_workers_adapt_as_this_process_does(tmp_path):
     on = create_and_draw_dataset("colored", {"examples": "50", "sweep": "0.1"})
     jobs = plan_jobs_of_learner(
-        on, Centring, "joint", (0,), texts=["epochs=1"], adapt=(20,)
+        on, Centring, "joint", (0,), setting_texts=["epochs=1"], adapt=(20,)
     )
     assert run_jobs_locally(jobs, tmp_path, 1) == {}
     (path,) = (tmp_path / "jobs").iterdir()

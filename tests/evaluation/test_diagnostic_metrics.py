@@ -8,11 +8,11 @@ from cirm.environments import Task
 from cirm.evaluation.diagnostics import (
     PredictionsWithTargets,
     are_predictions_constant,
-    compute_accuracy_of_reference,
     compute_agreement_with_reference,
     compute_calibration_errors,
     compute_irm_penalty,
     compute_range_of_finite_values,
+    compute_score_of_reference,
     compute_worst_group_score,
     concatenate_predictions_of_environments,
 )
@@ -111,7 +111,7 @@ def test_agreement_is_with_the_reference_and_not_with_the_truth():
         compute_agreement_with_reference(TWO, look(answers, y, answers)).item() == 100
     )
     assert compute_agreement_with_reference(TWO, look(y, y, answers)).item() == 50
-    assert compute_accuracy_of_reference(TWO, look(y, y, answers)).item() == 50
+    assert compute_score_of_reference(TWO, look(y, y, answers)).item() == 50
 
 
 def test_agreement_of_values_is_their_correlation():

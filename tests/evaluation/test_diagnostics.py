@@ -187,7 +187,7 @@ def test_the_calibration_of_each_group_is_recorded_beside_its_score():
     rows = {
         (where, metric): values.item()
         for where, metric, values in iterate_diagnostic_metrics(
-            CrossEntropy(2), Task.classification(2), {"a": one}, last=True
+            CrossEntropy(2), Task.classification(2), {"a": one}, is_last_stage=True
         )
     }
     # Class 0 is predicted with 90 % and class 1 with 80 %, and both are always right.

@@ -109,8 +109,12 @@ def test_means_and_the_worst_are_taken_by_group():
     assert find_groups_with_enough_examples(groups).tolist() == [
         [True, True, False, False]
     ]
-    assert compute_worst_group_mean(values, groups, highest=False).tolist() == [0.5]
-    assert compute_worst_group_mean(values, groups, highest=True).tolist() == [1.0]
+    assert compute_worst_group_mean(
+        values, groups, is_highest_worst=False
+    ).tolist() == [0.5]
+    assert compute_worst_group_mean(values, groups, is_highest_worst=True).tolist() == [
+        1.0
+    ]
 
 
 def test_small_groups_count_where_all_are_small():

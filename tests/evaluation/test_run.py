@@ -78,7 +78,7 @@ def test_a_score_is_the_mean_over_all_examples_whatever_the_chunks():
     state = learner.init(Randomness((0, 1)))
     whole = compute_mean_score(learner, state, given, 2)
     torch.testing.assert_close(
-        compute_mean_score(learner, state, given, 2, chunk=7), whole
+        compute_mean_score(learner, state, given, 2, chunk_size=7), whole
     )
     predicted = learner.predict(state, given.take_all(2).x)[..., 0]
     expected = (predicted - given.targets).square().mean(-1)

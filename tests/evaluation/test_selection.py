@@ -216,7 +216,10 @@ def test_rules_say_what_they_need():
     rules = [get_selection_rule(key) for key in RULES]
     assert [rule.name for rule in rules] == list(RULES)
     lacking = {
-        rule.name: rule.find_obstacle(stages=1, train=1, test=0) for rule in rules
+        rule.name: rule.find_obstacle(
+            n_stages=1, n_training_environments=1, n_test_environments=0
+        )
+        for rule in rules
     }
     assert {name for name, why in lacking.items() if why} == {
         "next",
@@ -224,7 +227,10 @@ def test_rules_say_what_they_need():
         "oracle",
     }
     assert lacking["next"] == "this rule needs two or more stages, but there is only 1"
-    assert not any(rule.find_obstacle(stages=2, train=2, test=1) for rule in rules)
+    assert not any(
+        rule.find_obstacle(n_stages=2, n_training_environments=2, n_test_environments=1)
+        for rule in rules
+    )
     assert all(rule.description for rule in rules)
     with pytest.raises(ValueError, match=r"no selection rule 'best'.*held-out"):
         get_selection_rule("best")

@@ -103,7 +103,7 @@ def test_learners_of_one_job_folder_share_an_inference(tmp_path):
         job
         for learner in ("erm", "irmv1")
         for job in plan_jobs_of_learner(
-            on, learner, "joint", (0,), texts=texts, infer="eiil"
+            on, learner, "joint", (0,), setting_texts=texts, infer="eiil"
         )
     ]
     quick = {"hidden": (4,), "epochs": 2, "steps": 10}

@@ -90,7 +90,7 @@ def test_what_is_no_learner_is_refused(key):
 
 def test_a_key_from_a_file_may_not_be_an_import_path():
     with pytest.raises(ValueError, match="There is no learner"):
-        get_learner_class(PATH, import_paths=False)
+        get_learner_class(PATH, allow_import_paths=False)
 
 
 def test_an_instance_is_bound_to_the_data_and_keeps_its_settings(clinic):

@@ -85,7 +85,9 @@ def test_two_halves_are_unbiased_for_the_squared_slope():
     rows = Randomness(seeds).integers(population, drawn)
     pieces = [Examples(x[rows], y[rows])]
     batch = DESCENT.build_batch(pieces, Randomness(seeds).start_draws())
-    halves = compute_irm_penalties(SquaredError(), batch.x, batch, halves=True)[:, 0]
+    halves = compute_irm_penalties(SquaredError(), batch.x, batch, use_halves=True)[
+        :, 0
+    ]
     square = compute_irm_penalties(SquaredError(), batch.x, batch)[:, 0]
     error = halves.std() / len(seeds) ** 0.5
     assert abs(halves.mean() - whole) < 3 * error
@@ -95,7 +97,7 @@ def test_two_halves_are_unbiased_for_the_squared_slope():
 def test_each_environment_has_its_own_halves():
     batch = batch_of(5, 4, likelihood=SquaredError())
     answers = Randomness(SEEDS, ("outputs",)).normal(9, 1)
-    found = compute_irm_penalties(SquaredError(), answers, batch, halves=True)
+    found = compute_irm_penalties(SquaredError(), answers, batch, use_halves=True)
     slopes = SquaredError().compute_output_scale_gradients(answers, batch.y)
     for place, part in enumerate(slopes.split(batch.sizes, 1)):
         expected = part[:, ::2].mean(1) * part[:, 1::2].mean(1)
@@ -155,9 +157,9 @@ def test_the_slope_in_the_head_is_the_gradient_in_each_of_its_coordinates(likeli
     batch = batch_of(7, 12, likelihood=likelihood)
     network = MLP((4, 5, 2 if likelihood == CrossEntropy(2) else 1), "linear")
     params = Randomness(SEEDS).normal(network.size).requires_grad_()
-    outputs, penalties = IRMv1(network, likelihood, slope="head").compute_penalties(
-        params, batch
-    )
+    outputs, penalties = IRMv1(
+        network, likelihood, slope="head"
+    ).compute_outputs_and_penalties(params, batch)
     torch.testing.assert_close(outputs, network(params, batch.x))
     losses = likelihood.compute_losses(outputs, batch.y)
     for index, piece in enumerate(losses.split(batch.sizes, 1)):

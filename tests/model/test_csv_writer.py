@@ -62,7 +62,10 @@ def test_probabilities_are_plain_decimals():
 
 
 def test_without_a_header_there_are_rows_only():
-    assert format_table_as_csv(predictions(["x"], [0.25]), header=False) == "x,0.25,\n"
+    assert (
+        format_table_as_csv(predictions(["x"], [0.25]), with_header=False)
+        == "x,0.25,\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -84,7 +87,7 @@ def test_whatever_is_kept_beside_is_as_pandas_writes_it(column):
 
 def test_a_label_of_several_lines_is_quoted():
     assert (
-        format_table_as_csv(predictions(["a\r\nb"], [0.25]), header=False)
+        format_table_as_csv(predictions(["a\r\nb"], [0.25]), with_header=False)
         == '"a\r\nb",0.25,\n'
     )
 

@@ -84,9 +84,9 @@ def test_third_cumulants_add_up_with_cubes_of_the_weights_of_a_mean():
 def test_places_that_agree_still_have_the_least_spread_and_a_single_one_none():
     exact = ScoreEstimate(0.8, 1e-12)
     # Of the mean of two places and of a third one, by the same spread.
-    found = predict_score_of_new_environment([exact, exact], least=0.01)
+    found = predict_score_of_new_environment([exact, exact], min_spread=0.01)
     assert found.variance == pytest.approx(0.01**2 * (1 / 2 + 1), rel=1e-3)
-    assert predict_score_of_new_environment([exact], least=0.01) == exact
+    assert predict_score_of_new_environment([exact], min_spread=0.01) == exact
 
 
 def test_spreads_of_a_new_place_have_a_half_normal_prior_whatever_their_grid():

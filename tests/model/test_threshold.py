@@ -9,10 +9,10 @@ import torch
 from cirm.model.threshold import (
     DecisionThreshold,
     HeldOutProbabilities,
-    choose_classes_by_threshold,
     choose_decision_threshold,
     describe_threshold_in_words,
     parse_threshold_rule,
+    predict_classes_by_threshold,
     summarise_held_out_probabilities,
 )
 
@@ -85,7 +85,7 @@ def test_what_is_no_threshold_is_refused(text):
 @pytest.mark.parametrize("positive", ["no", "yes"])
 def test_the_positive_class_is_predicted_from_the_threshold_on(positive):
     mean = torch.tensor([[0.9, 0.1], [0.7, 0.3], [0.2, 0.8]])
-    decided = choose_classes_by_threshold(
+    decided = predict_classes_by_threshold(
         mean, ("no", "yes"), DecisionThreshold(0.3, "0.3", positive)
     )
     assert decided.tolist() == ([0, 0, 1] if positive == "no" else [0, 1, 1])

@@ -13,9 +13,9 @@ from cirm.environments import Task
 from cirm.model.units import list_unit_conversions
 from cirm.model.warnings import (
     find_columns_in_other_units,
-    find_leaking_columns,
     list_input_warnings,
     list_unusual_value_warnings,
+    warn_of_leaking_columns,
 )
 
 
@@ -157,7 +157,7 @@ def test_five_percent_of_new_categories_are_worth_a_warning(count, expected):
 def find_columns_that_leak(frame, targets, classes=("no", "yes")):
     schema = make_schema(frame, classes)
     draft = SchemaWithFirstRows(schema, frame, torch.as_tensor(targets))
-    return [text.split("'")[1] for text in find_leaking_columns(draft)]
+    return [text.split("'")[1] for text in warn_of_leaking_columns(draft)]
 
 
 def test_categories_leak_only_if_several_rows_share_each():

@@ -79,9 +79,9 @@ def test_the_causal_predictor_is_invariant_in_every_environment():
 def test_more_environments_than_the_theorem_asks_leave_what_is_invariant_everywhere():
     """Theorem 9 of IRM for BIRM: rank 1 in three dimensions, more than 5."""
     assert BOUND == 5
-    few = count_invariant_predictors(2, starts=15)
+    few = count_invariant_predictors(2, n_starts=15)
     assert few.solutions and few.violations == few.solutions
-    many = count_invariant_predictors(BOUND + 1, starts=40)
+    many = count_invariant_predictors(BOUND + 1, n_starts=40)
     assert many.solutions and not many.violations
 
 
@@ -92,7 +92,7 @@ def test_features_with_a_spread_make_no_predictor_exactly_invariant():
     off = compute_invariance_violations(causal, moments, spread=0.1)
     traces = np.trace(moments.inputs, axis1=1, axis2=2)
     np.testing.assert_allclose(off, 0.01 * traces)
-    assert not count_invariant_predictors(BOUND + 1, spread=0.05, starts=15).solutions
+    assert not count_invariant_predictors(BOUND + 1, spread=0.05, n_starts=15).solutions
 
 
 def test_the_mean_over_drawn_features_is_the_moment_of_the_lemma():

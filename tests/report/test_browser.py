@@ -21,7 +21,7 @@ def report(tmp_path_factory, records, png):
         [PngPicture(png, "Dots.")],
         chance=50.0,
         axis="colour flip of the unseen environment",
-        trained=(0.1, 0.2),
+        trained_at=(0.1, 0.2),
     )
     path.write_text(text, encoding="utf-8")
     return path

@@ -65,7 +65,7 @@ def plot_all(records, width):
     pairs = pairs_of(records)
     return {
         "sweep": plot_scores_over_sweep(
-            lines_of(records), chance=50.0, trained=(0.1, 0.2), width=width
+            lines_of(records), chance=50.0, trained_at=(0.1, 0.2), width=width
         ),
         "scatter": plot_training_against_unseen_scores(pairs, chance=50.0, width=width),
         "curves": plot_training_curves(
@@ -75,7 +75,11 @@ def plot_all(records, width):
             "erm", collect_scores_after_each_stage(records)["erm"], chance=50.0
         ),
         "trials": plot_scores_of_trials(
-            "rate", "Score over rate", [(0, 0.1, 3), (1, 1, 5)], picked=1, log=True
+            "rate",
+            "Score over rate",
+            [(0, 0.1, 3), (1, 1, 5)],
+            picked_trial=1,
+            log=True,
         ),
         "span": plot_training_to_unseen_score(
             pairs[0], low=0, high=100, references=[50]
@@ -211,7 +215,7 @@ def test_figures_of_little_or_nothing_are_still_figures():
         ),
         plot_training_against_unseen_scores([none]),
         plot_scores_after_stages("erm", []),
-        plot_scores_of_trials("rate", "scores", [(0, 1.0, 2.0)], picked=0),
+        plot_scores_of_trials("rate", "scores", [(0, 1.0, 2.0)], picked_trial=0),
         plot_training_to_unseen_score(none, low=0, high=1),
     ):
         assert "nan" not in figure

@@ -47,7 +47,7 @@ def plan(**settings):
     order = settings.pop("order", "joint")
     on = create_and_draw_dataset(dataset, settings)
     texts = ["epochs=1", "hidden=4"]
-    (job,) = plan_jobs_of_learner(on, "erm", order, (0,), texts=texts)
+    (job,) = plan_jobs_of_learner(on, "erm", order, (0,), setting_texts=texts)
     return job
 
 
@@ -184,7 +184,9 @@ def test_an_instance_a_class_and_an_import_path_run_as_a_key_does(tmp_path):
     learners = ["erm", ERM, ERM(descent=Descent(epochs=3)), OwnERM, OWN]
     found = {}
     for learner in learners:
-        (job,) = plan_jobs_of_learner(on, learner, "joint", (0,), texts=["epochs=3"])
+        (job,) = plan_jobs_of_learner(
+            on, learner, "joint", (0,), setting_texts=["epochs=3"]
+        )
         assert run_jobs_locally([job], tmp_path, 1) == {}
         found[job.learner] = scores(read_records_of_finished_jobs([job], tmp_path))
     assert list(found) == ["erm", OWN]
@@ -198,7 +200,7 @@ def test_settings_of_an_instance_are_below_the_preset_and_the_texts():
     on = create_and_draw_dataset("colored", {"examples": "50"})
     learner = ERM(descent=Descent(epochs=7, rate=0.5, batch=3))
     (job,) = plan_jobs_of_learner(
-        on, learner, "joint", (0,), preset="paper", texts=["epochs=1"]
+        on, learner, "joint", (0,), preset="paper", setting_texts=["epochs=1"]
     )
     paper = ERM.presets["paper"]
     assert job.settings["epochs"] == 1

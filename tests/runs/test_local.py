@@ -26,7 +26,9 @@ DATA = {"source": "digits", "environments": "2", "examples": "100"}
 def jobs(epochs=2, seeds=2):
     texts = [f"epochs={epochs}", "hidden=8"]
     on = create_and_draw_dataset("colored", DATA)
-    (job,) = plan_jobs_of_learner(on, "erm", "sequential", range(seeds), texts=texts)
+    (job,) = plan_jobs_of_learner(
+        on, "erm", "sequential", range(seeds), setting_texts=texts
+    )
     return [replace(job, seeds=(seed,)) for seed in job.seeds]
 
 

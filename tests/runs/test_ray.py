@@ -92,7 +92,9 @@ def wait_until_it_answers(head, address):
 def jobs(epochs=2, seeds=2):
     on = create_and_draw_dataset("scm", DATA)
     texts = [f"epochs={epochs}", "hidden=8"]
-    (job,) = plan_jobs_of_learner(on, "erm", "sequential", range(seeds), texts=texts)
+    (job,) = plan_jobs_of_learner(
+        on, "erm", "sequential", range(seeds), setting_texts=texts
+    )
     return [replace(job, seeds=(seed,)) for seed in job.seeds]
 
 

@@ -199,7 +199,7 @@ def test_the_command_of_a_pick_gives_its_settings_back():
     texts = [words[n + 1] for n, word in enumerate(words) if word == "--set"]
     assert parse_name_value_assignments(texts, "--set")["hidden"] == "8"
     (job, *_) = plan_jobs_of_learner(
-        made.on, "erm", "sequential", (0,), preset="paper", texts=texts
+        made.on, "erm", "sequential", (0,), preset="paper", setting_texts=texts
     )
     assert job.settings == settings
     data = dict(zip(words[2::2], words[3::2], strict=True))

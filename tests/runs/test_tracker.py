@@ -4,8 +4,8 @@ from cirm.runs.jobs import TrainingJob
 from cirm.runs.tracker import (
     JobProgressTracker,
     describe_job_in_few_words,
-    estimate_dataset_work_units,
-    guess_seconds_per_work_unit,
+    estimate_training_cost_of_dataset,
+    guess_seconds_per_unit_of_training_cost,
 )
 
 
@@ -30,8 +30,10 @@ def test_a_learner_that_has_finished_a_job_is_expected_to_take_as_long_again():
 def test_a_learner_without_a_time_is_guessed_at_the_speed_of_the_others():
     first, second = jobs("erm", "mer")
     tracker = JobProgressTracker([first, second], 1, [])
-    tracker.finish(first, 3 * guess_seconds_per_work_unit("erm"))
-    assert tracker.seconds_left == pytest.approx(3 * guess_seconds_per_work_unit("mer"))
+    tracker.finish(first, 3 * guess_seconds_per_unit_of_training_cost("erm"))
+    assert tracker.seconds_left == pytest.approx(
+        3 * guess_seconds_per_unit_of_training_cost("mer")
+    )
 
 
 def test_times_of_an_earlier_run_count():
@@ -39,7 +41,9 @@ def test_times_of_an_earlier_run_count():
     assert JobProgressTracker(
         [job], 1, [("erm", 1.0, 5.0)]
     ).seconds_left == pytest.approx(15.0)
-    assert estimate_dataset_work_units({"environments": 6, "examples": 1000}, 1) == 3
+    assert (
+        estimate_training_cost_of_dataset({"environments": 6, "examples": 1000}, 1) == 3
+    )
 
 
 def test_a_small_job_of_an_earlier_run_says_little_about_a_large_one():

@@ -28,7 +28,7 @@ def restore_records_of_archived_jobs(folder: Path) -> None:
 
 
 def archive_finished_jobs(
-    jobs: Iterable[TrainingJob], folder: Path, commit: str
+    jobs: Iterable[TrainingJob], folder: Path, source_commit: str
 ) -> None:
     """Add finished jobs to the archive, and drop those of earlier revisions."""
     archive = load_job_archive(folder)
@@ -42,7 +42,11 @@ def archive_finished_jobs(
         path = get_records_path(job, folder)
         if job.key not in entries and path.exists():
             records = pack_job_records(read_records(path))
-            origin = {"commit": commit, "by": job.learner, "revision": job.revision}
+            origin = {
+                "commit": source_commit,
+                "by": job.learner,
+                "revision": job.revision,
+            }
             entries[job.key] = {**origin, **records}
     if list(entries) != before:
         archive.entries = entries

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from cirm.data.planted import parse_folder_target_and_features
+from cirm.data.planted import parse_folder_target_and_files
 from cirm.runs.plans import DrawnDataset, create_and_draw_dataset
 
 DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
@@ -77,14 +77,14 @@ class PreparedLeaderboardDataset:
 
 
 def list_leaderboard_datasets(
-    quick: bool = False, tables: Iterable[str] = ()
+    quick: bool = False, user_tables: Iterable[str] = ()
 ) -> list[LeaderboardDataset]:
     """List the columns of the board.
 
     Args:
         quick: Whether to use embedded data only, in small numbers.
-        tables: The user's own tables as FOLDER:TARGET, with one file for each place,
-            the last of which is unseen.
+        user_tables: The user's own tables as FOLDER:TARGET, with one file for each
+            place, the last of which is unseen.
 
     Raises:
         ValueError: If a table is not of this form.
@@ -95,7 +95,7 @@ def list_leaderboard_datasets(
         if quick
         else _list_full_leaderboard_datasets()
     )
-    return [*columns, *map(_build_dataset_of_user_table, tables)]
+    return [*columns, *map(_build_dataset_of_user_table, user_tables)]
 
 
 def prepare_leaderboard_datasets(
@@ -171,7 +171,7 @@ def _build_pacs_leaderboard_dataset(unseen: str) -> LeaderboardDataset:
 
 def _build_dataset_of_user_table(text: str) -> LeaderboardDataset:
     """Return the user's own table, given as FOLDER:TARGET."""
-    folder, target, files = parse_folder_target_and_features(text)
+    folder, target, files = parse_folder_target_and_files(text)
     name, path = Path(folder).name, ",".join(map(str, files))
     rule = "next" if len(files) > 2 else "held-out"
     return _build_leaderboard_dataset(

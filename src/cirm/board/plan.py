@@ -141,8 +141,9 @@ class LeaderboardTask:
     ) -> list[TrainingJob]:
         texts = [f"{n}={format_setting_value(value)}" for n, value in settings.items()]
         jobs = plan_jobs_of_learner(
-            self.data, self.row.learner, self.order, self.effort.seeds, texts=texts,
-            infer=self.row.infer, label=self.row.name, adapt=("all",),
+            self.data, self.row.learner, self.order, self.effort.seeds,
+            setting_texts=texts, infer=self.row.infer, label=self.row.name,
+            adapt=("all",),
         )  # fmt: skip
         rule = self.rule if choice == "honest" else ORACLE
         words = f"{self.effort.trials} trials, chosen by the rule {rule}"

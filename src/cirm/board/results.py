@@ -67,12 +67,12 @@ def summarise_leaderboard(plan: LeaderboardPlan, folder: Path) -> dict[str, Any]
             }
             for row, own in values.items()
         },
-        "ranks": rank_leaderboard_learners(unseen),
+        "ranks": compute_percentage_of_learners_ahead(unseen),
         "absent": dict(plan.absent),
     }
 
 
-def rank_leaderboard_learners(
+def compute_percentage_of_learners_ahead(
     scores: Scores, seed: int = 0
 ) -> dict[str, dict[str, float]]:
     """Return the share of other rows that do better, in percent, with an interval.
@@ -86,7 +86,7 @@ def rank_leaderboard_learners(
 
     Example:
         >>> one, two = {"c": {"0": 90.0}}, {"c": {"0": 80.0}}
-        >>> ranks = rank_leaderboard_learners({"a": one, "b": two})
+        >>> ranks = compute_percentage_of_learners_ahead({"a": one, "b": two})
         >>> ranks["a"]["mean"], ranks["b"]["mean"]
         (0.0, 100.0)
     """

@@ -140,7 +140,7 @@ def list_data_sets() -> None:
         counts = [f"{count:,}" for count in source.counts]
         rows.append([source.name, source.licence, source.origin, size, *counts])
     headings = ("name", "licence", "origin", "in the cache", "train", "test")
-    print_rows_as_table("Image data sets", headings, rows, text_columns=4)
+    print_rows_as_table("Image data sets", headings, rows, n_text_columns=4)
     print_public_datasets()
     typer.echo(f"The cache is in {get_data_cache_folder()}")
 
@@ -240,19 +240,19 @@ def print_public_datasets() -> None:
         "Public data sets with environments",
         (*headings, "environments", "examples"),
         rows,
-        text_columns=5,
+        n_text_columns=5,
     )
 
 
 def print_public_dataset_location(name: str, path: Path, rows: dict[str, int]) -> None:
     """Print where a public data set is, and whether it is complete."""
     from cirm.data.public import (
-        describe_which_dataset_files_exist,
+        describe_completeness_of_dataset,
         get_public_dataset_class,
     )
 
     origin = get_public_dataset_class(name).origin
-    found = describe_which_dataset_files_exist(origin, rows) if rows else "already"
+    found = describe_completeness_of_dataset(origin, rows) if rows else "already"
     typer.echo(f"{name}: {found} in {path}")
     typer.echo(f"Use it with `cirm run --dataset {name}`.")
 

@@ -52,7 +52,7 @@ def print_model_differences(content: Mapping[str, Any]) -> None:
     rows = list_table_rows_of_differences(content)
     if rows:
         headings = ["what", content["first"], content["second"]]
-        print_rows_as_table("Differences", headings, rows, text_columns=3)
+        print_rows_as_table("Differences", headings, rows, n_text_columns=3)
 
 
 def list_table_rows_of_differences(content: Mapping[str, Any]) -> list[list[str]]:

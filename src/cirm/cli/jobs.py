@@ -113,17 +113,17 @@ def describe_expected_cost_of_jobs(cost: JobCostEstimate) -> str:
 
 
 def describe_jobs_left_by_time_budget(
-    queue: JobQueue, cost: JobCostEstimate, total: int
+    queue: JobQueue, cost: JobCostEstimate, n_jobs: int
 ) -> str:
     """Say what a budget has left undone, and how to continue."""
     left = queue.unstarted
     seconds = [cost.estimates.seconds.get(job.key, 0.0) for job in left]
     budget = format_duration(queue.budget.seconds if queue.budget else 0.0)
     text = (
-        f"The time budget of {budget} is used up: {len(left)} of {total} jobs have "
+        f"The time budget of {budget} is used up: {len(left)} of {n_jobs} jobs have "
         f"not run and need about {format_core_minutes(sum(seconds))}."
     )
-    if len(left) == total:
+    if len(left) == n_jobs:
         shortest = format_duration(min(cost.seconds_by_job.values(), default=0.0))
         text = f"{text} The shortest of these jobs is expected to take {shortest}."
     return f"{text} Run the same command again to run these jobs."

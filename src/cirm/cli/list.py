@@ -78,7 +78,7 @@ def print_registered_names(kind: str) -> None:
             )
         rows.append([key, f"{text} (from {package})" if package else text])
     print_rows_as_table(
-        kind.capitalize(), ("name", "description"), rows, text_columns=2
+        kind.capitalize(), ("name", "description"), rows, n_text_columns=2
     )
 
 
@@ -105,7 +105,7 @@ def print_settings_of_registered_name(kind: str, name: str) -> None:
         for key, type_, value in settings
     ]
     headings = ("setting", "type", "default")
-    print_rows_as_table(f"Settings of {name}", headings, rows, text_columns=3)
+    print_rows_as_table(f"Settings of {name}", headings, rows, n_text_columns=3)
     presets: Mapping[str, Mapping[str, Any]] = getattr(cls, "presets", {})
     if presets:
         rows = [
@@ -113,4 +113,4 @@ def print_settings_of_registered_name(kind: str, name: str) -> None:
             for key, preset in presets.items()
         ]
         title = f"Presets of {name} (--preset)"
-        print_rows_as_table(title, ("preset", "settings"), rows, text_columns=2)
+        print_rows_as_table(title, ("preset", "settings"), rows, n_text_columns=2)

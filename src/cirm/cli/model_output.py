@@ -29,7 +29,7 @@ from cirm.report.model_tables import (
     build_model_memory_table,
     build_precision_recall_table,
     list_coverage_sentences,
-    list_sentences_of_learner_evidence,
+    list_sentences_on_learner_decisions,
     summarise_adaptation,
 )
 
@@ -41,12 +41,12 @@ Content = Mapping[str, Any]
 
 
 def print_result_of_training(
-    content: Content, is_first: bool, is_task_detected: bool
+    content: Content, is_first_fit: bool, is_task_detected: bool
 ) -> None:
     """Print what a fit or an update has learned."""
     content = remove_control_characters_in_values(content)
     print_notes_once(content["history"][-1]["notes"])
-    if is_first:
+    if is_first_fit:
         typer.echo(describe_target_of_model(content, is_task_detected))
         print_column_encodings("Columns, as defined by the first place", content)
     last = content["history"][-1]["stage"]
@@ -55,7 +55,7 @@ def print_result_of_training(
     typer.echo(describe_data_stored_in_model(content))
     print_column_importance(content)
     print_learner_explanation(content)
-    if not is_first:
+    if not is_first_fit:
         typer.echo(describe_scores_on_past_environments(content["history"][-1]))
 
 
@@ -198,7 +198,7 @@ def print_learner_explanation(content: Content) -> None:
     explanation = content["explanation"]
     if explanation.get("verdict"):
         typer.echo(add_full_stop(explanation["verdict"]))
-        for sentence in list_sentences_of_learner_evidence(explanation):
+        for sentence in list_sentences_on_learner_decisions(explanation):
             typer.echo(f"  {sentence}")
 
 

@@ -91,11 +91,11 @@ def print_rows_as_table(
     title: str,
     headings: Sequence[str],
     rows: Sequence[Sequence[str]],
-    text_columns: int = 1,
+    n_text_columns: int = 1,
 ) -> None:
     """Print a table whose first columns are text and the others numbers."""
     from cirm.report.table import ReportColumn, ReportTable
 
-    columns: list[ReportColumn | str] = [*map(ReportColumn, headings[:text_columns])]
-    columns += headings[text_columns:]
+    columns: list[ReportColumn | str] = [*map(ReportColumn, headings[:n_text_columns])]
+    columns += headings[n_text_columns:]
     print_table(ReportTable(title, columns, rows))

@@ -229,10 +229,10 @@ def load_model_for_prediction(
     learner: str | None,
     encoder: str | None,
     key: bytes,
-    adapt: bool,
+    will_adapt: bool,
 ) -> ModelMetadata:
     """Load a model to predict with, by NumPy alone where the model allows."""
-    if device == "cpu" and learner is None and encoder is None and not adapt:
+    if device == "cpu" and learner is None and encoder is None and not will_adapt:
         from cirm.model.numpy_model import load_numpy_model
 
         if (found := load_numpy_model(path, key)) is not None:
@@ -315,7 +315,7 @@ def _write_frames_as_csv(
     from cirm.records import add_file_name_to_errors
 
     for index, frame in enumerate(frames):
-        text = format_table_as_csv(frame, separator, header=index == 0)
+        text = format_table_as_csv(frame, separator, with_header=index == 0)
         # Errors of reading the next rows must not be taken for errors of writing.
         with add_file_name_to_errors(path) if path else nullcontext():
             file.write(text)

@@ -115,10 +115,11 @@ UNFINISHED_REPORT = (
 )
 
 
-def describe_interruption(kept: str) -> str:
+def describe_interruption(kept_results: str) -> str:
     """Return the message for a command that has to start over, with what it kept."""
     return (
-        f"The command was interrupted, so {kept}. Run the command again to start over."
+        f"The command was interrupted, so {kept_results}. Run the command again to "
+        "start over."
     )
 
 
@@ -136,16 +137,16 @@ def exit_with_message_on_interrupt(describe_kept: Callable[[], str]) -> Iterator
 
 @contextmanager
 def show_progress_of_steps(
-    kept: str = "nothing was written",
+    kept_results: str = "nothing was written",
 ) -> Iterator[Callable[[str, float], None]]:
     """Show the steps of a command one after another; yield the function to report.
 
     The function takes the name of the step and the fraction that is done, or the
-    number of rows if it is more than 1. `kept` is a clause that says what the command
-    leaves behind if the user interrupts it.
+    number of rows if it is more than 1. `kept_results` is a clause that says what the
+    command leaves behind if the user interrupts it.
     """
     with (
-        exit_with_message_on_interrupt(lambda: describe_interruption(kept)),
+        exit_with_message_on_interrupt(lambda: describe_interruption(kept_results)),
         open_progress_display() as display,
     ):
         task = display.add_task("starting", total=None, amount="")

@@ -149,7 +149,7 @@ def run_learners(
         for key in learner or ["erm"]:
             jobs += plan_jobs_of_learner(
                 data, key, order, range(seeds),
-                preset=preset, texts=settings or [], infer=infer, adapt=counts,
+                preset=preset, setting_texts=settings or [], infer=infer, adapt=counts,
             )  # fmt: skip
         if ceiling:
             jobs += plan_grey_image_jobs(dataset, texts, order, range(seeds), preset)

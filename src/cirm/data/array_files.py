@@ -38,7 +38,7 @@ class RequestedNpzArray(NamedTuple):
 
 
 def read_npz_arrays(
-    path: Path, wanted: Sequence[RequestedNpzArray], gigabytes: float
+    path: Path, requested: Sequence[RequestedNpzArray], max_gigabytes: float
 ) -> list[AnyArray | None]:
     """Return arrays by name; None for one that is absent and not required."""
     where = f"file {str(path)!r}"
@@ -51,13 +51,13 @@ def read_npz_arrays(
         ) from None
     with archive:
         members = {i.filename.removesuffix(".npy"): i for i in archive.infolist()}
-        chosen = [_find_array_name(members, choice, where) for choice in wanted]
+        chosen = [_find_array_name(members, choice, where) for choice in requested]
         size = sum(member.file_size for member in chosen if member)
-        if size > gigabytes * 1e9:
+        if size > max_gigabytes * 1e9:
             raise ValueError(
                 f"{where}: the arrays in this file need {size / 1e9:.3g} GB of "
-                f"memory, but the limit is {gigabytes:g} GB. Raise the limit with the "
-                f"setting gigabytes, such as gigabytes={math.ceil(size / 1e9)}."
+                f"memory, but the limit is {max_gigabytes:g} GB. Raise the limit with "
+                f"the setting gigabytes, such as gigabytes={math.ceil(size / 1e9)}."
             )
         return [_read_array_from_npz(archive, m, where) if m else None for m in chosen]
 

@@ -52,7 +52,7 @@ class Dataset(ABC):
         """Return what is in the user's data and how it is encoded, if anything."""
         return ""
 
-    def list_files(self) -> tuple[Path, ...]:
+    def list_local_input_files(self) -> tuple[Path, ...]:
         """Return the user's files that the examples are read from.
 
         Their content belongs to the key of a job, so that a job runs again when a file
@@ -69,7 +69,7 @@ class Dataset(ABC):
         """
         return {}
 
-    def compute_features(self, progress: Callable[[str, float], None]) -> None:
+    def fill_feature_cache(self, progress: Callable[[str, float], None]) -> None:
         """Compute what draws read from a cache, such as the features of an encoder.
 
         Args:
@@ -86,11 +86,11 @@ class Dataset(ABC):
         raise ValueError(f"{dataset}: the setting {name} is {value!r}. {remedy}.")
 
     def _check_number_of_flip_probabilities(
-        self, flips: tuple[float, ...], environments: int
+        self, flips: tuple[float, ...], n_environments: int
     ) -> None:
         """Refuse flips that are given for another number of environments."""
-        if flips and len(flips) != environments:
-            remedy = f"Give one value for each of the {environments} environments"
+        if flips and len(flips) != n_environments:
+            remedy = f"Give one value for each of the {n_environments} environments"
             self._raise_invalid_setting_error("flips", remedy)
 
     def _check_probabilities(self, *names: str) -> None:
@@ -116,17 +116,17 @@ def list_evenly_spaced_numbers(
 
 
 def check_examples_per_environment(
-    dataset: str, source: str, environments: int, wanted: int, available: int
+    dataset: str, source: str, n_environments: int, n_wanted: int, n_available: int
 ) -> int:
     """Return the number of examples per environment, if there are enough."""
-    most = available // environments
-    if not 1 <= wanted <= most:
+    most = n_available // n_environments
+    if not 1 <= n_wanted <= most:
         raise ValueError(
-            f"{dataset}: {environments} environments with {max(wanted, 1):,} examples "
-            f"each need more than the {available:,} training images of {source}. Use "
-            f"at most examples={most}, or fewer environments."
+            f"{dataset}: {n_environments} environments with {max(n_wanted, 1):,} "
+            f"examples each need more than the {n_available:,} training images of "
+            f"{source}. Use at most examples={most}, or fewer environments."
         )
-    return wanted
+    return n_wanted
 
 
 def shorten_error_message(error: BaseException) -> str:

@@ -50,7 +50,9 @@ class BatchIteratorSource(DataSource):
         self.shape = shape if len(shape) > 1 else ()
         self.environment = ENVIRONMENT if ENVIRONMENT in columns.columns else ""
 
-    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[SourceRowChunk]:
+    def iterate_chunks(
+        self, numeric_columns: Collection[str] = ()
+    ) -> Iterator[SourceRowChunk]:
         """Yield all rows in order."""
         if self._stored is None:
             yield from (

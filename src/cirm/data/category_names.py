@@ -22,10 +22,10 @@ PERSON_NAME = re.compile(r"(?:[^\W\d_][\w'.-]*,? ){1,3}[^\W\d_][\w'-]*")
 MOST_TITLES = 10  # wards or regions of two capitalised words; more are people
 
 
-def may_category_name_identify_person(category: str, count: int) -> bool:
+def may_category_name_identify_person(category: str, n_rows: int) -> bool:
     """Whether a category name may identify a person: it is rare, or free text."""
     is_rare = (
-        count < FEWEST_NAMED and len(category.encode("utf-8", "replace")) > CODE_BYTES
+        n_rows < FEWEST_NAMED and len(category.encode("utf-8", "replace")) > CODE_BYTES
     )
     words, digits = len(category.split()), sum(c.isdigit() for c in category)
     is_free = len(category) > MOST_NAME or words > MOST_WORDS or digits > MOST_DIGITS

@@ -28,13 +28,13 @@ class InvalidCellError(ValueError):
 
 def raise_error_for_first_bad_value(
     values: Values,
-    bad: NDArray[np.bool_],
+    is_bad: NDArray[np.bool_],
     problem: str,
     remedy: str = "Correct the value.",
 ) -> None:
     """Raise an error that names the first bad value, if there is one."""
-    if bad.any():
-        first = int(bad.argmax())
+    if is_bad.any():
+        first = int(is_bad.argmax())
         raise InvalidCellError(
             f"{describe_file_and_row(values, first)}: column {values.name!r} has the "
             f"value {str(values.iloc[first])!r}, {problem}. {remedy}",

@@ -44,7 +44,7 @@ from cirm.data.coloring import (
 from cirm.data.downloads import (
     GreyImagesWithClasses,
     are_classes_of_source_letters,
-    list_source_files,
+    list_local_files_of_source,
     load_images_of_source,
 )
 from cirm.environments import Environment, Problem, Task
@@ -168,9 +168,9 @@ class Colored(Dataset):
         moments = compute_input_mean_and_std(images.train_images, self.scheme)
         return standardise_inputs_of_problem(problem, *moments)
 
-    def list_files(self) -> tuple[Path, ...]:
+    def list_local_input_files(self) -> tuple[Path, ...]:
         """Return the IDX files if `source` is a folder."""
-        return list_source_files(self.source)
+        return list_local_files_of_source(self.source)
 
     def list_flip_probabilities(self) -> tuple[float, ...]:
         """Return the colour flip of each training environment, in order of arrival."""
@@ -183,20 +183,22 @@ class Colored(Dataset):
     def _draw_colored_training_environments(
         self,
         images: GreyImagesWithClasses,
-        at: Randomness,
-        share: int,
-        past: int = 0,
+        randomness: Randomness,
+        n_examples: int,
+        n_examples_drawn_before: int = 0,
         *part: str,
     ) -> tuple[Environment, ...]:
-        """Return environments of `share` images each, after those of `past` each."""
-        order = at.at("images").permutation(len(images.train_labels))
+        """Return environments of so many images each, after those drawn before."""
+        order = randomness.at("images").permutation(len(images.train_labels))
         clean = self._assign_binary_labels_to_classes(images.train_labels)
         environments = []
         for i, flip in enumerate(self.list_flip_probabilities()):
-            first = self.environments * past + i * share
-            rows = order[:, first : first + share].clone()
-            targets = self._flip_labels_at_random(clean[rows], at.at(i, "label", *part))
-            chances = at.at(i, "colour", *part).uniform(share)
+            first = self.environments * n_examples_drawn_before + i * n_examples
+            rows = order[:, first : first + n_examples].clone()
+            targets = self._flip_labels_at_random(
+                clean[rows], randomness.at(i, "label", *part)
+            )
+            chances = randomness.at(i, "colour", *part).uniform(n_examples)
             name, grey = f"train-{i + 1}", images.train_images
             if self.groups:
                 environments += self._split_by_agreement_of_colour_and_label(
@@ -212,20 +214,20 @@ class Colored(Dataset):
     def _split_by_agreement_of_colour_and_label(
         self,
         name: str,
-        grey: Tensor,
+        grey_images: Tensor,
         rows: Tensor,
         targets: Tensor,
-        chances: Tensor,
-        flip: float,
+        color_draws: Tensor,
+        flip_probability: float,
     ) -> list[Environment]:
         """Return the images whose colour agrees with the label, and the others."""
-        count = round(flip * rows.shape[1])
-        order = chances.argsort(1)
+        count = round(flip_probability * rows.shape[1])
+        order = color_draws.argsort(1)
         parts = {"agree": order[:, count:], "contradict": order[:, :count]}
         return [
             self._build_colored_environment(
                 f"{name} {part}",
-                grey,
+                grey_images,
                 rows.gather(1, places),
                 targets.gather(1, places),
                 torch.full(places.shape, part == "contradict"),
@@ -235,14 +237,14 @@ class Colored(Dataset):
         ]
 
     def _draw_colored_test_environments(
-        self, images: GreyImagesWithClasses, at: Randomness
+        self, images: GreyImagesWithClasses, randomness: Randomness
     ) -> list[Environment]:
         """Return the test environment, then those of the sweep."""
         count = len(images.test_labels)
-        rows = torch.arange(count).expand(len(at.seeds), -1)
+        rows = torch.arange(count).expand(len(randomness.seeds), -1)
         clean = self._assign_binary_labels_to_classes(images.test_labels)
-        targets = self._flip_labels_at_random(clean[rows], at.at("label"))
-        chances = at.at("colour").uniform(count)
+        targets = self._flip_labels_at_random(clean[rows], randomness.at("label"))
+        chances = randomness.at("colour").uniform(count)
         every = max(1, count // self.sweep_examples) if self.sweep_examples else 1
         places = [("test", self.test_flip, 1)]
         places += [(f"sweep-{flip:g}", flip, every) for flip in self.sweep]
@@ -258,17 +260,27 @@ class Colored(Dataset):
         ]
 
     def _build_colored_environment(
-        self, name: str, grey: Tensor, rows: Tensor, targets: Tensor, flipped: Tensor
+        self,
+        name: str,
+        grey_images: Tensor,
+        rows: Tensor,
+        targets: Tensor,
+        is_color_flipped: Tensor,
     ) -> Environment:
-        colors = (targets ^ flipped.long()).to(torch.uint8)
-        inputs = ColoredImages(grey, rows, colors, self.scheme)
+        colors = (targets ^ is_color_flipped.long()).to(torch.uint8)
+        inputs = ColoredImages(grey_images, rows, colors, self.scheme)
         return Environment(
             name, inputs, targets, Task.classification(2), replicated=True
         )
 
-    def _flip_labels_at_random(self, clean: Tensor, at: Randomness) -> Tensor:
+    def _flip_labels_at_random(
+        self, clean_labels: Tensor, randomness: Randomness
+    ) -> Tensor:
         """Return labels [replica, n], flipped with probability `label_flip`."""
-        return clean ^ (at.uniform(clean.shape[1]) < self.label_flip).long()
+        return (
+            clean_labels
+            ^ (randomness.uniform(clean_labels.shape[1]) < self.label_flip).long()
+        )
 
     def _load_images_of_source(self) -> GreyImagesWithClasses:
         """Return the source's images at the chosen size."""
@@ -293,9 +305,9 @@ class Colored(Dataset):
             train, test = (x[:, ::2, ::2].contiguous() for x in (train, test))
         return GreyImagesWithClasses(train, train_labels, test, test_labels)
 
-    def _count_examples_per_environment(self, available: int) -> int:
+    def _count_examples_per_environment(self, n_available: int) -> int:
         """Return the number of examples of each training environment."""
-        most = available // self.environments
+        most = n_available // self.environments
         if self.examples == "all":
             wanted = most
         elif self.examples is None:
@@ -303,7 +315,7 @@ class Colored(Dataset):
         else:
             wanted = self.examples
         return check_examples_per_environment(
-            "colored", self.source, self.environments, wanted, available
+            "colored", self.source, self.environments, wanted, n_available
         )
 
     def _assign_binary_labels_to_classes(self, labels: Tensor) -> Tensor:

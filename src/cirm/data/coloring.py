@@ -52,12 +52,12 @@ class ColoredImages:
         return inputs
 
 
-def compute_input_mean_and_std(grey: Tensor, scheme: str) -> tuple[float, float]:
+def compute_input_mean_and_std(grey_images: Tensor, scheme: str) -> tuple[float, float]:
     """Return mean and standard deviation of inputs, if both colours are as frequent.
 
     They are over all pixels and both channels of the images [n, side, side].
     """
-    counts = torch.bincount(grey.flatten(), minlength=256).double()
+    counts = torch.bincount(grey_images.flatten(), minlength=256).double()
     levels = torch.arange(256) / 255
     values = levels[:, None] * FIGURE[scheme][0]  # [level, channel]
     if scheme == "b11":

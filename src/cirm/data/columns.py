@@ -109,9 +109,9 @@ class ColumnEncoding:
     def fit(
         cls,
         values: Values,
-        category: bool = False,
+        is_category: bool = False,
         names: bool = True,
-        known: ColumnValueKind | None = None,
+        known_kind: ColumnValueKind | None = None,
         encoder: EncoderIdentity | None = None,
     ) -> ColumnEncoding:
         """Infer the encoding of a column; without `names`, categories are hashed.
@@ -122,19 +122,19 @@ class ColumnEncoding:
         name, gaps = str(values.name), find_missing_values(values)
         present = values[~gaps] if gaps.any() else values
         missing = bool(gaps.any() and not gaps.all())
-        kind, written = known or (
+        kind, written = known_kind or (
             ColumnValueKind("category")
-            if category
+            if is_category
             else detect_kind_of_column_values(present)
         )
         if kind == "text":
             return cls(name, kind, missing=missing, encoder=encoder)
         if kind == "category":
             column = _infer_categorical_encoding(
-                name, convert_values_to_text(present), missing, category, names
+                name, convert_values_to_text(present), missing, is_category, names
             )
             return replace(column, encoder=encoder) if column.kind == "text" else column
-        numbers = convert_values_to_numbers(present, kind, written=written)
+        numbers = convert_values_to_numbers(present, kind, text_format=written)
         infinite = ~np.isfinite(numbers)
         empty = "Correct the value, or leave the cell empty."
         raise_error_for_first_bad_value(
@@ -183,7 +183,9 @@ class ColumnEncoding:
     def _encode_values(self, values: Values) -> NDArray[np.float32]:
         encoded = np.zeros((len(values), len(self.features)), np.float32)
         if self.kind in NUMERIC:
-            numbers = convert_values_to_numbers(values, self.kind, written=self.format)
+            numbers = convert_values_to_numbers(
+                values, self.kind, text_format=self.format
+            )
             gaps = np.isnan(numbers)
             filled = np.where(gaps, self.fill, numbers)
             encoded[:, 0] = self.standardise(filled, values)
@@ -325,12 +327,12 @@ class TableEncoding:
     def _encode_float_columns_as_features(
         self,
         frame: pd.DataFrame,
-        plain: dict[int, ColumnEncoding],
-        encoded: NDArray[Any],
+        float_encodings: dict[int, ColumnEncoding],
+        features: NDArray[Any],
     ) -> None:
-        """Set the features of columns of floats, each at its place in `encoded`."""
-        columns = list(plain.values())
-        places = np.array(list(plain))
+        """Set the features of columns of floats, each at its place in `features`."""
+        columns = list(float_encodings.values())
+        places = np.array(list(float_encodings))
         numbers, order = _get_float_columns(frame, [column.name for column in columns])
         centre, scale, fill = (
             np.array([getattr(column, name) for column in columns])
@@ -347,16 +349,16 @@ class TableEncoding:
             with np.errstate(over="ignore", invalid="ignore"):
                 scaled -= centre
                 scaled /= scale
-                encoded[rows, places[marked] + 1] = 0
-                encoded[rows, target] = scaled
+                features[rows, places[marked] + 1] = 0
+                features[rows, target] = scaled
                 # A sum is finite if all its terms are, and is far faster to check.
-                if np.isfinite(encoded[rows].sum()):
+                if np.isfinite(features[rows].sum()):
                     continue
                 gaps = np.isnan(scaled)
                 scaled = np.where(gaps, (fill - centre) / scale, scaled)
-                encoded[rows, places[marked] + 1] = gaps[:, marked]
-                encoded[rows, target] = scaled
-                suspects |= ~np.isfinite(encoded[rows, target]).all(0)
+                features[rows, places[marked] + 1] = gaps[:, marked]
+                features[rows, target] = scaled
+                suspects |= ~np.isfinite(features[rows, target]).all(0)
         for suspect in np.flatnonzero(suspects):
             column = columns[suspect]  # which explains what is wrong with it
             column.encode(frame[column.name])
@@ -366,7 +368,7 @@ class TableEncoding:
         """The columns of numbers."""
         return tuple(column for column in self.columns if column.kind == "number")
 
-    def find_missing(self, frame: pd.DataFrame) -> Flags:
+    def find_missing_numbers(self, frame: pd.DataFrame) -> Flags:
         """Return where numbers are missing, [n, columns of numbers]."""
         missing = np.ones((len(frame), len(self.numeric_columns)), bool)
         dtypes = dict(zip(frame.columns, frame.dtypes, strict=True))
@@ -447,7 +449,7 @@ def compute_column_statistics(numbers: Numbers) -> Numbers:
 
 def check_table_has_columns(
     frame: pd.DataFrame,
-    needed: Collection[str],
+    needed_columns: Collection[str],
     where: str = "table",
     remedy: str = "check the spelling",
 ) -> None:
@@ -457,7 +459,7 @@ def check_table_has_columns(
         raise ValueError(
             f"{where}: two columns are called {twice[0]!r}. Rename one of them."
         )
-    absent = [name for name in needed if name not in frame.columns]
+    absent = [name for name in needed_columns if name not in frame.columns]
     if absent:
         raise InvalidCellError(
             f"{where}: there is no column {quote_column_names(absent)}. The columns "
@@ -484,15 +486,15 @@ def _do_values_look_like_identifiers(name: str, numbers: Numbers) -> bool:
 
 
 def _infer_categorical_encoding(
-    name: str, text: Values, missing: bool, declared: bool, names: bool
+    name: str, text: Values, has_missing: bool, is_declared: bool, names: bool
 ) -> ColumnEncoding:
     counts = text.value_counts()
     if len(counts) < 2:
-        return ColumnEncoding(name, "constant", missing=missing)
+        return ColumnEncoding(name, "constant", missing=has_missing)
     unique = (counts == 1).sum() * 2 > len(text)
-    if len(counts) > MOST_CATEGORIES and unique and not declared:
+    if len(counts) > MOST_CATEGORIES and unique and not is_declared:
         if do_texts_look_like_sentences(text.to_list()):
-            return ColumnEncoding(name, "text", missing=missing)
+            return ColumnEncoding(name, "text", missing=has_missing)
         return ColumnEncoding(name, "identifier")
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     frequent = sorted(ranked[:MOST_CATEGORIES], key=lambda item: item[0])
@@ -513,5 +515,5 @@ def _infer_categorical_encoding(
         place for place, is_private in enumerate(kept.values()) if is_private
     )
     return ColumnEncoding(
-        name, "category", categories=tuple(kept), missing=missing, hashed=hashed
+        name, "category", categories=tuple(kept), missing=has_missing, hashed=hashed
     )

@@ -91,7 +91,8 @@ class Covertype(PublicDataset):
     def draw_problem(self, seeds: tuple[int, ...]) -> Problem:
         """Return rows [n, 50] of each area."""
         areas = _load_rows_of_wilderness_areas(
-            self.folder, list_names_sizes_and_times_of_files(self.list_files())
+            self.folder,
+            list_names_sizes_and_times_of_files(self.list_local_input_files()),
         )
         train, test = self.split_names_into_training_and_unseen(list(areas))
         first = areas[train[0]][:, :NUMBERS]
@@ -110,17 +111,19 @@ class Covertype(PublicDataset):
         problem = Problem(
             train=tuple(build_environment_of_area(name, areas[name]) for name in train),
             test=tuple(
-                build_environment_of_area(name, self._take_every_nth_row(areas[name]))
+                build_environment_of_area(
+                    name, self._thin_rows_to_test_examples(areas[name])
+                )
                 for name in test
             ),
         )
         return self.draw_examples_for_each_seed(problem, seeds)
 
-    def list_files(self) -> tuple[Path, ...]:
+    def list_local_input_files(self) -> tuple[Path, ...]:
         """Return the files of the folder."""
         return tuple(sorted(file for file in self.folder.iterdir() if file.is_file()))
 
-    def _take_every_nth_row(self, rows: NDArray[Any]) -> NDArray[Any]:
+    def _thin_rows_to_test_examples(self, rows: NDArray[Any]) -> NDArray[Any]:
         step = 1
         if self.test_examples is not None:
             step = max(1, len(rows) // self.test_examples)
@@ -180,7 +183,7 @@ def read_covertype_rows(folder: Path) -> NDArray[np.float32]:
 
 @lru_cache(maxsize=1)
 def _load_rows_of_wilderness_areas(
-    folder: Path, stamps: tuple[tuple[str, int, int], ...]
+    folder: Path, file_times_and_sizes: tuple[tuple[str, int, int], ...]
 ) -> dict[str, NDArray[np.float32]]:
     """Return the rows of each area; read anew when a file has changed."""
     found = [name for name in AREAS if (folder / f"{name}.npy").is_file()]

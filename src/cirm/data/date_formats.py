@@ -12,7 +12,7 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from cirm.data.number_formats import NumberFormatGuess, Texts
+from cirm.data.number_formats import ColumnFormatGuess, Texts
 
 TIME = r"(?:(?:T|,?\s+)(\d{1,2}):(\d{2})(?::(\d{2})(?:\.\d+)?)?\s*([ap]m)?)?"
 PATTERNS = {
@@ -39,7 +39,7 @@ SHORT_YEAR = re.compile(rf"\d{{1,2}}([./-])\d{{1,2}}\1\d{{2}}{TIME}", re.I)
 Days = NDArray[np.float64]
 
 
-def detect_date_format(cells: Texts) -> NumberFormatGuess:
+def detect_date_format(cells: Texts) -> ColumnFormatGuess:
     """Infer how the dates of a column are written, from cells [n] of text."""
     different = list(dict.fromkeys(cells))
     for name, pattern in PATTERNS.items():
@@ -49,7 +49,7 @@ def detect_date_format(cells: Texts) -> NumberFormatGuess:
         order = (
             _choose_day_and_month_order(cells, matches)
             if name == "dmy"
-            else NumberFormatGuess(name)
+            else ColumnFormatGuess(name)
         )
         if order.problem:
             return order
@@ -59,8 +59,8 @@ def detect_date_format(cells: Texts) -> NumberFormatGuess:
         example = next((cell for cell in cells[~bad]), "31/12/2024")
         how = f"({DATE_FORMATS[order.format]}, such as {example!r})"
         problem = f"which is not a date like most of the column {how}"
-        return NumberFormatGuess("", problem, bad)
-    return NumberFormatGuess()
+        return ColumnFormatGuess("", problem, bad)
+    return ColumnFormatGuess()
 
 
 def parse_dates(cells: Texts, date_format: str) -> Days:
@@ -80,7 +80,7 @@ def do_dates_have_two_digit_years(cells: Texts) -> bool:
 
 def _choose_day_and_month_order(
     cells: Texts, matches: dict[str, re.Match[str]]
-) -> NumberFormatGuess:
+) -> ColumnFormatGuess:
     """Return whether the day or the month is first, as the cells show together."""
     day_first = [c for c, match in matches.items() if int(match[1]) > 12]
     month_first = [c for c, match in matches.items() if int(match[3]) > 12]
@@ -89,21 +89,21 @@ def _choose_day_and_month_order(
         problem = (
             f"which has the day and the month in a different order than {other[0]!r}"
         )
-        return NumberFormatGuess(
+        return ColumnFormatGuess(
             "", problem, np.isin(cells, np.array(rarer, dtype=object))
         )
     if month_first:
-        return NumberFormatGuess("mdy")
+        return ColumnFormatGuess("mdy")
     is_dotted = all(match[2] == "." for match in matches.values())
     if day_first or is_dotted or len(matches) == 1:
-        return NumberFormatGuess("dmy")
+        return ColumnFormatGuess("dmy")
     problem = (
         "in which the day or the month may come first: no cell of the column has a "
         "number above 12"
     )
     unclear = [c for c, match in matches.items() if match[1] != match[3]]
     bad = np.isin(cells, np.array(unclear or list(matches), dtype=object))
-    return NumberFormatGuess("", problem, bad)
+    return ColumnFormatGuess("", problem, bad)
 
 
 def _parse_date_in_cell(cell: str, date_format: str) -> float:

@@ -93,7 +93,7 @@ def load_images_of_source(source: str) -> GreyImagesWithClasses:
     return _load_image_folder(path.resolve(), key)
 
 
-def list_source_files(source: str) -> tuple[Path, ...]:
+def list_local_files_of_source(source: str) -> tuple[Path, ...]:
     """Return the IDX files of a source of images that is a folder; otherwise none."""
     if source == "digits" or source in IMAGE_SETS:
         return ()
@@ -304,14 +304,14 @@ def download_file(
     return path
 
 
-def read_files_from_zip(path: Path, wanted: tuple[str, ...]) -> dict[str, bytes]:
+def read_files_from_zip(path: Path, file_names: tuple[str, ...]) -> dict[str, bytes]:
     """Return some files of a zip archive, plain or .gz, by the name without folders."""
     contents: dict[str, bytes] = {}
     try:
         with zipfile.ZipFile(path) as archive:
             for info in archive.infolist():
                 name = Path(info.filename).name.removesuffix(".gz")
-                if name in wanted and info.file_size <= _MAX_UNPACKED_BYTES:
+                if name in file_names and info.file_size <= _MAX_UNPACKED_BYTES:
                     contents[name] = archive.read(info)
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
         raise ValueError(
@@ -320,7 +320,7 @@ def read_files_from_zip(path: Path, wanted: tuple[str, ...]) -> dict[str, bytes]
     return contents
 
 
-def read_files_from_tar(path: Path, wanted: tuple[str, ...]) -> dict[str, bytes]:
+def read_files_from_tar(path: Path, file_names: tuple[str, ...]) -> dict[str, bytes]:
     """Return some files of a tar archive by the name without folders."""
     contents: dict[str, bytes] = {}
     size = 0
@@ -335,7 +335,7 @@ def read_files_from_tar(path: Path, wanted: tuple[str, ...]) -> dict[str, bytes]
                     )
                 name = Path(member.name).name
                 file = archive.extractfile(member) if member.isfile() else None
-                if file is not None and name in wanted:
+                if file is not None and name in file_names:
                     contents[name] = file.read()
     except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
         raise ValueError(
@@ -346,12 +346,12 @@ def read_files_from_tar(path: Path, wanted: tuple[str, ...]) -> dict[str, bytes]
 
 @functools.lru_cache(maxsize=4)
 def _load_image_folder(
-    path: Path, stamps: tuple[tuple[int, int], ...]
+    path: Path, file_times_and_sizes: tuple[tuple[int, int], ...]
 ) -> GreyImagesWithClasses:
     """Return a folder's images; loaded anew when sizes and times of files change."""
     import torch
 
-    arrays = map(torch.from_numpy, idx.read_images_of_idx_folder(path))
+    arrays = map(torch.from_numpy, idx.read_images_and_labels_of_idx_folder(path))
     train, train_labels, test, test_labels = arrays
     return GreyImagesWithClasses(train, train_labels.long(), test, test_labels.long())
 

@@ -49,11 +49,11 @@ class EncodedRowChunk(NamedTuple):
     environment: str
     notes: tuple[str, ...]
 
-    def select_rows_with_weight(
-        self, column: str
+    def select_rows_with_nonzero_weight(
+        self, weight_column: str
     ) -> tuple[EncodedRowChunk, Numbers | None]:
         """Return the rows whose weight is not zero, with their weights [m], if any."""
-        weights = read_row_weights(self.frame, column)
+        weights = read_row_weights(self.frame, weight_column)
         if weights is None or bool((weights > 0).all()):
             return self, weights
         keep = weights > 0
@@ -64,27 +64,28 @@ class EncodedRowChunk(NamedTuple):
 def iterate_encoded_rows_of_source(
     source: DataSource,
     schema: Schema,
-    fill: bool = False,
-    environment: str = "",
-    needed: Sequence[str] = (),
+    fill_missing: bool = False,
+    environment_column: str = "",
+    needed_columns: Sequence[str] = (),
     keep_bytes: bool = False,
 ) -> Iterator[EncodedRowChunk]:
     """Yield the rows of a source, encoded, chunk by chunk.
 
-    With `fill`, columns that a table lacks count as missing values; those in `needed`
-    must be there. `environment` is the column that names the environments, if it is
-    another one than the schema's. Inputs are floats, unless bytes are to be kept.
+    With `fill_missing`, columns that a table lacks count as missing values; those in
+    `needed_columns` must be there. `environment_column` is the column that names the
+    environments, if it is another one than the schema's. Inputs are floats, unless
+    bytes are to be kept.
     """
     check_source_matches_schema(source, schema.treatment.kind)
-    column = environment or schema.environment or source.environment
-    needed = [*needed, *filter(None, [environment])]
+    column = environment_column or schema.environment or source.environment
+    needed_columns = [*needed_columns, *filter(None, [environment_column])]
     chunks = source.iterate_chunks(list_numeric_columns(schema))
     for chunk in prefetch_chunks(source, chunks):
         frame = chunk.frame
-        check_table_has_columns(frame, needed, source.where)
+        check_table_has_columns(frame, needed_columns, source.where)
         own_column = column if column in frame.columns else ""
-        used = {own_column, source.weight, *needed}
-        inputs = _encode_chunk_of_rows(chunk, schema, source.where, fill)
+        used = {own_column, source.weight, *needed_columns}
+        inputs = _encode_chunk_of_rows(chunk, schema, source.where, fill_missing)
         yield EncodedRowChunk(
             frame,
             inputs if keep_bytes else convert_inputs_to_float32(inputs),
@@ -138,20 +139,22 @@ def prefetch_items_in_thread(items: Iterable[Item]) -> Iterator[Item]:
 
 
 def encode_inputs_of_chunk(
-    chunk: SourceRowChunk, schema: Schema, where: str, fill: bool = False
+    chunk: SourceRowChunk, schema: Schema, where: str, fill_missing: bool = False
 ) -> NDArray[np.float32]:
-    """Return inputs [n, *shape]; with `fill`, absent columns count as missing."""
-    return convert_inputs_to_float32(_encode_chunk_of_rows(chunk, schema, where, fill))
+    """Return inputs [n, *shape]; absent columns can count as missing."""
+    return convert_inputs_to_float32(
+        _encode_chunk_of_rows(chunk, schema, where, fill_missing)
+    )
 
 
 def _encode_chunk_of_rows(
-    chunk: SourceRowChunk, schema: Schema, where: str, fill: bool
+    chunk: SourceRowChunk, schema: Schema, where: str, fill_missing: bool
 ) -> NDArray[Any]:
     encoding, frame, inputs = schema.treatment.encoding, chunk.frame, chunk.inputs
     if inputs is None:
         assert encoding is not None
         wanted = [column.name for column in encoding.columns if column.features]
-        if fill:
+        if fill_missing:
             absent = [name for name in wanted if name not in frame.columns]
             frame = frame.assign(**dict.fromkeys(absent, np.nan))
         check_table_has_columns(
@@ -182,7 +185,7 @@ def _encode_chunk_of_rows(
 def find_missing_numeric_cells(frame: pd.DataFrame, schema: Schema) -> Flags | None:
     """Return where numbers of a table are missing, [n, columns of numbers]."""
     encoding = schema.treatment.encoding
-    return None if encoding is None else encoding.find_missing(frame)
+    return None if encoding is None else encoding.find_missing_numbers(frame)
 
 
 def convert_inputs_to_float32(inputs: NDArray[Any]) -> NDArray[np.float32]:
@@ -193,22 +196,22 @@ def convert_inputs_to_float32(inputs: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def describe_new_and_absent_columns(
-    frame: pd.DataFrame, schema: Schema, used: Collection[str], where: str
+    frame: pd.DataFrame, schema: Schema, used_columns: Collection[str], where: str
 ) -> Iterator[str]:
     """Yield notes on columns of a table that are new and not used, or absent."""
     encoding = schema.treatment.encoding
     if encoding is None:
         return
     wanted = [column.name for column in encoding.columns]
-    known = {*wanted, schema.target.name, schema.environment, *used}
+    known = {*wanted, schema.target.name, schema.environment, *used_columns}
     known |= {*schema.ids, *schema.ignored, schema.weight}
     if new := [name for name in frame.columns if name not in known]:
         yield (
             f"{where}: these columns are ignored, because the model was fitted "
             f"without them: {quote_column_names(new)}"
         )
-    used = [column.name for column in encoding.columns if column.features]
-    if absent := [name for name in used if name not in frame.columns]:
+    used_columns = [column.name for column in encoding.columns if column.features]
+    if absent := [name for name in used_columns if name not in frame.columns]:
         names = quote_column_names(absent)
         yield (
             f"{where}: these columns are absent, so all their values are treated as "
@@ -254,17 +257,17 @@ def encode_classes_as_indices(
     return indices.to_numpy(dtype=np.int64, copy=True)
 
 
-def read_row_weights(frame: pd.DataFrame, column: str) -> Numbers | None:
+def read_row_weights(frame: pd.DataFrame, weight_column: str) -> Numbers | None:
     """Return the weight of each row [n]; None if the table has no such column."""
-    if not column or column not in frame.columns:
+    if not weight_column or weight_column not in frame.columns:
         return None
-    values = frame[column]
+    values = frame[weight_column]
     numbers = convert_values_to_numbers(values, "number", "remove the row")
     if values.isna().any():
         row = describe_file_and_row(values, int(values.isna().argmax()))
         raise ValueError(
-            f"{row}: the cell in column {column!r}, the weight of the row, is empty. "
-            "Fill in the cell, or remove the row."
+            f"{row}: the cell in column {weight_column!r}, the weight of the row, is "
+            "empty. Fill in the cell, or remove the row."
         )
     is_bad = ~np.isfinite(numbers) | (numbers < 0)
     remedy = "Use weights of zero or more."
@@ -274,28 +277,28 @@ def read_row_weights(frame: pd.DataFrame, column: str) -> Numbers | None:
     return numbers.astype(np.float64)
 
 
-def check_some_row_has_weight(count: int, weight: str) -> None:
+def check_some_row_has_weight(n_rows: int, weight_column: str) -> None:
     """Refuse data of which no row is left, since all have a weight of zero."""
-    if not count:
+    if not n_rows:
         raise ValueError(
-            f"column {weight!r}: the weight of every row is zero. Give at least one "
-            "row a positive weight."
+            f"column {weight_column!r}: the weight of every row is zero. Give at least "
+            "one row a positive weight."
         )
 
 
-def drop_rows_of_zero_weight(frame: pd.DataFrame, column: str) -> pd.DataFrame:
+def drop_rows_of_zero_weight(frame: pd.DataFrame, weight_column: str) -> pd.DataFrame:
     """Return the rows whose weight is not zero."""
-    weights = read_row_weights(frame, column)
+    weights = read_row_weights(frame, weight_column)
     return frame if weights is None else frame[weights > 0]
 
 
 def read_environment_names(
-    frame: pd.DataFrame, column: str, name: str
+    frame: pd.DataFrame, environment_column: str, default_name: str
 ) -> NDArray[np.object_]:
     """Return the environment of each row [n]: from a column, or all of one name."""
-    if not column:
-        return np.full(len(frame), name, dtype=object)
-    values = frame[column]
+    if not environment_column:
+        return np.full(len(frame), default_name, dtype=object)
+    values = frame[environment_column]
     names = convert_values_to_text(values)
     gaps = (values.isna() | (names == "")).to_numpy(dtype=bool)
     raise_error_for_first_bad_value(

@@ -97,7 +97,7 @@ class FrozenEncoder:
 
     def encode(self, batch: NDArray[np.uint8] | Sequence[str]) -> NDArray[np.float32]:
         """Return features [n, features] of images [n, 3, side, side] or of texts."""
-        features = _compute_features(self.function, batch, self.device)
+        features = _compute_features_by_function(self.function, batch, self.device)
         wanted = (len(batch), self.identity.features)
         if features.shape != wanted or not np.isfinite(features).all():
             raise ValueError(
@@ -244,7 +244,7 @@ def _build_frozen_encoder(
     if parts.kind == "text":
         side, batch = 0, ["text"]
     try:
-        features = _compute_features(function, batch, device).shape[1]
+        features = _compute_features_by_function(function, batch, device).shape[1]
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise ValueError(
             f"encoder {name}: the encoder failed on {parts.kind} "
@@ -261,7 +261,7 @@ def _build_frozen_encoder(
     )
 
 
-def _compute_features(
+def _compute_features_by_function(
     function: Callable[[Any], Any],
     batch: Any,  # noqa: ANN401  images or texts
     device: str,

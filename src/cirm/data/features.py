@@ -89,7 +89,7 @@ def _read_or_compute_features(
 
 
 def _read_features_from_cache(
-    cache: sqlite3.Connection, digests: Sequence[bytes], features: int
+    cache: sqlite3.Connection, digests: Sequence[bytes], n_features: int
 ) -> Iterator[tuple[bytes, Features]]:
     """Yield what the cache has of the digests."""
     for start in range(0, len(digests), MOST_ASKED):
@@ -97,7 +97,7 @@ def _read_features_from_cache(
         marks = ",".join("?" * len(asked))
         query = f"SELECT digest, value FROM features WHERE digest IN ({marks})"
         for digest, value in cache.execute(query, asked):
-            if len(value) == 4 * features:
+            if len(value) == 4 * n_features:
                 yield bytes(digest), np.frombuffer(value, np.float32)
 
 

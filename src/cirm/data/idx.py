@@ -29,14 +29,14 @@ _MAX_GZIP_RATIO = 1032  # deflate cannot pack more bytes than this into one
 _CHUNK_BYTES = 2**20  # unpacked at once
 
 
-def decompress_and_check_idx(data: bytes, axes: int, where: str) -> bytearray:
+def decompress_and_check_idx(data: bytes, n_axes: int, where: str) -> bytearray:
     """Return the unpacked bytes of an IDX file after a check of header and length.
 
     Labels [n] have one axis, images [n, height, width] three.
     """
     if data[:2] == b"\x1f\x8b":
-        return _decompress_gzip_idx(data, axes, where)
-    expected = _compute_idx_file_length(data[:16], axes, where)
+        return _decompress_gzip_idx(data, n_axes, where)
+    expected = _compute_idx_file_length(data[:16], n_axes, where)
     if len(data) != expected:
         raise ValueError(
             f"{where}: the file has {len(data):,} bytes, but according to its header "
@@ -57,7 +57,7 @@ def encode_array_as_idx(array: NDArray[np.uint8]) -> bytearray:
     return bytearray(head + array.tobytes())
 
 
-def read_and_check_idx_file(path: Path, axes: int) -> bytearray:
+def read_and_check_idx_file(path: Path, n_axes: int) -> bytearray:
     """Return the checked and decompressed bytes of an IDX file."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: there is no such IDX file. Check the path.")
@@ -67,7 +67,7 @@ def read_and_check_idx_file(path: Path, axes: int) -> bytearray:
             f"{path}: the file has {size:,} bytes, but IDX files may have at most "
             f"{MOST_FILE_BYTES:,}. Use a smaller file."
         )
-    return decompress_and_check_idx(path.read_bytes(), axes, str(path))
+    return decompress_and_check_idx(path.read_bytes(), n_axes, str(path))
 
 
 def list_idx_file_names(prefix: str) -> tuple[str, ...]:
@@ -77,9 +77,9 @@ def list_idx_file_names(prefix: str) -> tuple[str, ...]:
     return tuple(prefix + part.replace("t10k", "test") for part in IDX_PARTS)
 
 
-def count_axes_of_idx_file(part: int) -> int:
+def count_axes_of_idx_file(file_index: int) -> int:
     """Return the number of axes of one of the four files: images and labels in turn."""
-    return 1 if part % 2 else 3
+    return 1 if file_index % 2 else 3
 
 
 def detect_idx_file_prefix(folder: Path, preferred: str = "") -> str:
@@ -116,7 +116,7 @@ def read_four_idx_files(folder: Path, prefix: str) -> list[bytearray]:
     return contents
 
 
-def read_images_of_idx_folder(folder: Path) -> list[NDArray[np.uint8]]:
+def read_images_and_labels_of_idx_folder(folder: Path) -> list[NDArray[np.uint8]]:
     """Return images [n, side, side] and labels [n] to train on, then to test on.
 
     Images are upright and labels begin with 0, also those of EMNIST's letters, whose
@@ -162,17 +162,17 @@ def _read_shape_from_header(head: bytes | bytearray) -> tuple[int, ...]:
     return struct.unpack_from(f">{head[3]}I", head, 4)
 
 
-def _compute_idx_file_length(head: bytes, axes: int, where: str) -> int:
+def _compute_idx_file_length(head: bytes, n_axes: int, where: str) -> int:
     """Return the length in bytes of a file that begins so."""
-    magic = bytes((0, 0, 8, axes))
+    magic = bytes((0, 0, 8, n_axes))
     if head[:4] != magic:
         raise ValueError(
             f"{where}: the file begins with the bytes "
             f"{head[:4].hex(' ') or '(none)'}, but an IDX file of "
-            f"{_CONTENT_BY_AXES[axes]} begins with {magic.hex(' ')}. Check that this "
+            f"{_CONTENT_BY_AXES[n_axes]} begins with {magic.hex(' ')}. Check that this "
             "is the right file, and download it again if it is damaged."
         )
-    start = 4 + 4 * axes
+    start = 4 + 4 * n_axes
     if len(head) < start:
         raise ValueError(
             f"{where}: the file ends after {len(head)} bytes, in the middle of its "
@@ -187,11 +187,11 @@ def _compute_idx_file_length(head: bytes, axes: int, where: str) -> int:
     return start + math.prod(shape)
 
 
-def _decompress_gzip_idx(data: bytes, axes: int, where: str) -> bytearray:
+def _decompress_gzip_idx(data: bytes, n_axes: int, where: str) -> bytearray:
     stream = gzip.GzipFile(fileobj=io.BytesIO(data))
     try:
         content = bytearray(stream.read(16))
-        expected = _compute_idx_file_length(bytes(content), axes, where)
+        expected = _compute_idx_file_length(bytes(content), n_axes, where)
         if expected > min(MOST_FILE_BYTES, _MAX_GZIP_RATIO * len(data)):
             raise ValueError(
                 f"{where}: according to its header, the file unpacks to {expected:,} "

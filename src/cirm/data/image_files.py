@@ -42,7 +42,7 @@ def list_image_files_in_folder(folder: Path) -> list[Path]:
     return sorted(images)
 
 
-def read_image_as_pixels(path: Path, side: int, channels: int) -> NDArray[np.uint8]:
+def read_image_as_pixels(path: Path, side: int, n_channels: int) -> NDArray[np.uint8]:
     """Return an image's pixels, [channels, side, side]."""
     where = f"image {str(path)!r}"
     try:
@@ -51,7 +51,7 @@ def read_image_as_pixels(path: Path, side: int, channels: int) -> NDArray[np.uin
             with Image.open(path, formats=IMAGE_FORMATS) as image:
                 size, mode = image.size, image.mode
                 if size[0] * size[1] <= MOST_PIXELS and mode not in ("I", "F"):
-                    return _resize_image_to_square(image, side, channels)
+                    return _resize_image_to_square(image, side, n_channels)
     except UNREADABLE as error:
         raise ValueError(
             f"{where}: the image cannot be read ({shorten_error_message(error)}). "
@@ -65,10 +65,10 @@ def read_image_as_pixels(path: Path, side: int, channels: int) -> NDArray[np.uin
 
 
 def _resize_image_to_square(
-    image: Image.Image, side: int, channels: int
+    image: Image.Image, side: int, n_channels: int
 ) -> NDArray[np.uint8]:
     if image.mode.startswith("I;16"):  # pillow would cut off what is above 255
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-    image = ImageOps.exif_transpose(image).convert("L" if channels == 1 else "RGB")
+    image = ImageOps.exif_transpose(image).convert("L" if n_channels == 1 else "RGB")
     pixels = np.asarray(image.resize((side, side), Image.Resampling.BILINEAR))
-    return pixels.reshape(side, side, channels).transpose(2, 0, 1)
+    return pixels.reshape(side, side, n_channels).transpose(2, 0, 1)

@@ -38,7 +38,7 @@ LIST = re.compile(r"[\d.,;:/ -]*\d[\d.,;:/ -]*", re.ASCII)  # or a version, or a
 PEEK = 50  # different cells that show whether it pays to look at all of them
 
 
-class NumberFormatGuess(NamedTuple):
+class ColumnFormatGuess(NamedTuple):
     """The format of a column, or why it cannot be told.
 
     Attributes:
@@ -60,20 +60,20 @@ class WrittenNumberParts(NamedTuple):
     sign: str
 
 
-def detect_number_format(cells: Texts) -> NumberFormatGuess:
+def detect_number_format(cells: Texts) -> ColumnFormatGuess:
     """Infer how the numbers of a column are written, from cells [n] of text."""
     different = list(dict.fromkeys(cells))
     first = [_parse_number_in_cell(cell) for cell in different[:PEEK]]
     if sum(number is not None for number in first) * 2 <= len(first):
-        return NumberFormatGuess()
+        return ColumnFormatGuess()
     read = {cell: _parse_number_in_cell(cell) for cell in different}
     numbers = {cell: number for cell, number in read.items() if number is not None}
     marks = [m for m in BODIES if all(m in n.values for n in numbers.values())]
     if not marks or _are_digits_grouped_by_spaces_only(numbers.values()):
-        return NumberFormatGuess()
+        return ColumnFormatGuess()
     problem, bad = "", [cell for cell, number in read.items() if number is None]
     if any(LIST.fullmatch(cell) for cell in bad):
-        return NumberFormatGuess()
+        return ColumnFormatGuess()
     if bad:
         example = next(iter(numbers))
         problem = f"which is not a number, unlike most of the column ({example!r})"
@@ -84,13 +84,13 @@ def detect_number_format(cells: Texts) -> NumberFormatGuess:
     if not bad:
         problem, bad = _find_numbers_with_other_units(numbers)
     if bad:
-        return NumberFormatGuess(
+        return ColumnFormatGuess(
             "", problem, np.isin(cells, np.array(bad, dtype=object))
         )
     signs = {number.sign for number in numbers.values()} - {""}
     has_parentheses = any("(" in number.text for number in numbers.values())
     negative = NEGATIVE if has_parentheses else ""
-    return NumberFormatGuess(marks[0] + "".join(signs) + negative)
+    return ColumnFormatGuess(marks[0] + "".join(signs) + negative)
 
 
 def parse_numbers(cells: Texts, number_format: str) -> NDArray[np.float64]:

@@ -60,7 +60,9 @@ class EncodedImageSource(ImageFolderSource):
         self.encoder, self._encoder = encoder.identity, encoder
         self.count = len(self.images)
 
-    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[SourceRowChunk]:
+    def iterate_chunks(
+        self, numeric_columns: Collection[str] = ()
+    ) -> Iterator[SourceRowChunk]:
         """Yield the features [n, features] of the images."""
         from cirm.data.features import encode_image_files_as_features
 
@@ -143,18 +145,18 @@ def convert_table_to_pandas(table: Any) -> pd.DataFrame:  # noqa: ANN401  of any
 def open_npz_source(
     path: Path,
     names: Sequence[str] = ("", "", ""),
-    gigabytes: float = 4.0,
-    complete: bool = False,
+    max_gigabytes: float = 4.0,
+    require_targets: bool = False,
 ) -> ArraySource:
     """Return the arrays of an NPZ file, by their names or else by usual names.
 
-    If they are to be `complete`, targets are required, and rows without a named
+    If they are to be `require_targets`, targets are required, and rows without a named
     environment belong to one named after the file.
     """
     where = f"file {str(path)!r}"
-    required = (True, complete, False)
+    required = (True, require_targets, False)
     wanted = map(RequestedNpzArray, names, (INPUTS, TARGETS, ENVIRONMENTS), required)
-    inputs, *others = read_npz_arrays(path, list(wanted), gigabytes)
+    inputs, *others = read_npz_arrays(path, list(wanted), max_gigabytes)
     assert inputs is not None
     if inputs.dtype.kind not in "biuf" or inputs.ndim < 2 or not len(inputs):
         raise ValueError(
@@ -175,7 +177,7 @@ def open_npz_source(
         if name == "environment" or values.dtype.kind == "S":
             values = convert_array_to_text(values)
         columns[name] = values.reshape(-1)
-    if complete and "environment" not in columns:
+    if require_targets and "environment" not in columns:
         columns["environment"] = path.stem
     index = label_rows_by_file_and_number(path, len(inputs))
     frame = pd.DataFrame(columns, index=index)
@@ -223,7 +225,7 @@ def _open_source_of_file_or_folder(
     return table
 
 
-def open_sources_for_first_fit(
+def open_sources_and_text_encoder(
     data: Data, shape: tuple[int, ...], encoder: EncoderLike = None
 ) -> tuple[list[DataSource], EncoderIdentity | None]:
     """Return the sources of the first data, and the encoder of text, if there is one.
@@ -251,14 +253,17 @@ def open_sources_for_first_fit(
 
 
 def open_image_folder_source(
-    folder: Path, channels: int = 3, side: int | None = None, encoder: EncoderLike = ""
+    folder: Path,
+    n_channels: int = 3,
+    side: int | None = None,
+    encoder: EncoderLike = "",
 ) -> ImageFolderSource:
     """Return the images of a folder, as pixels or as the features of an encoder."""
     if encoder:
         return EncodedImageSource(
             folder, open_frozen_encoder(encoder, "images", side or 0)
         )
-    return ImageFolderSource(folder, (channels, side or SIDE, side or SIDE))
+    return ImageFolderSource(folder, (n_channels, side or SIDE, side or SIDE))
 
 
 def list_encoder_checksums(

@@ -118,7 +118,7 @@ class Pacs(PublicDataset):
         ).problem
         return self.draw_examples_for_each_seed(problem, seeds)
 
-    def list_files(self) -> tuple[Path, ...]:
+    def list_local_input_files(self) -> tuple[Path, ...]:
         """Return the images below the folder."""
         return tuple(list_image_files_in_folder(find_folder_of_domains(self.folder)))
 
@@ -126,7 +126,7 @@ class Pacs(PublicDataset):
         """Return the checksum of the encoder's weights."""
         return list_encoder_checksums(self.encoder, "images", self.side)
 
-    def compute_features(self, progress: Progress) -> None:
+    def fill_feature_cache(self, progress: Progress) -> None:
         """Compute the features of all images, if there is an encoder."""
         if self.encoder:
             folder = find_folder_of_domains(self.folder)

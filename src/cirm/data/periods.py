@@ -46,10 +46,12 @@ class TimePeriodSource(DataSource):
             sorted(set(name_period_of_each_date(dates, every, self._format)))
         )
 
-    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[SourceRowChunk]:
+    def iterate_chunks(
+        self, numeric_columns: Collection[str] = ()
+    ) -> Iterator[SourceRowChunk]:
         """Yield all rows in order, with periods in place of dates."""
-        numbers = [name for name in numbers if name != self.column]
-        for chunk in self.source.iterate_chunks(numbers):
+        numeric_columns = [name for name in numeric_columns if name != self.column]
+        for chunk in self.source.iterate_chunks(numeric_columns):
             names = name_period_of_each_date(
                 chunk.frame[self.column], self.every, self._format
             )

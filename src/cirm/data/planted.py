@@ -119,12 +119,12 @@ class PlantedShortcutTable(Dataset):
             if self.shortcut:
                 at = Randomness(tuple(seeds)).at("planted", name, self.plant)
                 x = torch.cat(
-                    [x, self._add_shortcut_columns(y, cut, flip, task, at)], -1
+                    [x, self._draw_shortcut_columns(y, cut, flip, task, at)], -1
                 )
             places.append(Environment(name, x, y, task, replicated=True))
         return Problem(tuple(places[:-1]), test=(places[-1],))
 
-    def list_files(self) -> tuple[Path, ...]:
+    def list_local_input_files(self) -> tuple[Path, ...]:
         """Return the files of the folder."""
         return (
             list_table_files_in_folder(Path(self.path).expanduser())
@@ -143,7 +143,7 @@ class PlantedShortcutTable(Dataset):
         places = [
             place
             for place in _read_rows_of_place_files(
-                self.list_files(), self.target, self.task
+                self.list_local_input_files(), self.target, self.task
             )
             if len(place) >= self.examples
         ]
@@ -198,30 +198,37 @@ class PlantedShortcutTable(Dataset):
         task = Task.regression() if is_regression else Task.classification(2)
         return drawn, task
 
-    def _add_shortcut_columns(
-        self, y: Tensor, cut: Tensor, flip: float, task: Task, at: Randomness
+    def _draw_shortcut_columns(
+        self,
+        targets: Tensor,
+        cut: Tensor,
+        flip_probability: float,
+        task: Task,
+        randomness: Randomness,
     ) -> Tensor:
         """Return the planted column or columns, [replica, n, 1] or [replica, n, k]."""
-        count, classes = y.shape[1], max(2, len(task.classes))
+        count, classes = targets.shape[1], max(2, len(task.classes))
         if self.plant == "binary":
-            labels = y if task.classes else (y > cut).long()
-            shown = flip_labels_with_probability(labels, flip, classes, at)
+            labels = targets if task.classes else (targets > cut).long()
+            shown = flip_labels_with_probability(
+                labels, flip_probability, classes, randomness
+            )
             one_hot = torch.nn.functional.one_hot(shown, classes).float()
             return one_hot if classes > 2 else one_hot[..., 1:]
-        noise = at.normal(count)
+        noise = randomness.normal(count)
         if not task.classes:
-            slope = 1 - 2 * flip
-            return (slope * y + (1 - slope**2) ** 0.5 * noise)[..., None]
+            slope = 1 - 2 * flip_probability
+            return (slope * targets + (1 - slope**2) ** 0.5 * noise)[..., None]
         if classes > 2:
             self._raise_invalid_setting_error(
                 "plant",
                 "A numeric shortcut needs a target with two classes; use binary",
             )
-        distance = torch.special.ndtri(torch.tensor(1 - flip))
-        return ((2 * y - 1) * distance + noise)[..., None]
+        distance = torch.special.ndtri(torch.tensor(1 - flip_probability))
+        return ((2 * targets - 1) * distance + noise)[..., None]
 
 
-def parse_folder_target_and_features(text: str) -> tuple[str, str, tuple[Path, ...]]:
+def parse_folder_target_and_files(text: str) -> tuple[str, str, tuple[Path, ...]]:
     """Return the folder, the target and the files of a table given as FOLDER:TARGET."""
     folder, colon, target = text.rpartition(":")
     if not (colon and folder and target):

@@ -131,13 +131,13 @@ class PublicDataset(Dataset):
 
 
 def draw_rows_for_each_seed(
-    environment: Environment, count: int, at: Randomness
+    environment: Environment, n_rows: int, randomness: Randomness
 ) -> Environment:
     """Draw examples for each seed, or return all if there are too few."""
-    if count >= len(environment):
+    if n_rows >= len(environment):
         return environment
-    rows = at.at("rows", environment.name).permutation(len(environment))
-    return environment.subset(torch.sort(rows[:, :count]).values)
+    rows = randomness.at("rows", environment.name).permutation(len(environment))
+    return environment.subset(torch.sort(rows[:, :n_rows]).values)
 
 
 def get_public_dataset_class(name: str) -> type[PublicDataset]:
@@ -178,13 +178,13 @@ def import_public_dataset(name: str, folder: Path) -> tuple[Path, dict[str, int]
     return home, rows
 
 
-def describe_which_dataset_files_exist(
-    origin: PublicDatasetOrigin, rows: dict[str, int]
+def describe_completeness_of_dataset(
+    origin: PublicDatasetOrigin, rows_by_environment: dict[str, int]
 ) -> str:
     """Return how many examples there are, and whether these are all."""
-    have, all_rows = sum(rows.values()), sum(origin.rows.values())
-    text = f"{have:,} examples in {len(rows)} environments"
-    if rows == origin.rows:
+    have, all_rows = sum(rows_by_environment.values()), sum(origin.rows.values())
+    text = f"{have:,} examples in {len(rows_by_environment)} environments"
+    if rows_by_environment == origin.rows:
         return f"{text}, complete"
     return (
         f"{text}, of {all_rows:,} in {len(origin.rows)}: not the whole data set, so "

@@ -101,12 +101,12 @@ class PublicTable(PublicDataset):
         problem = _encode_public_table(
             self,
             self.folder,
-            list_names_sizes_and_times_of_files(self.list_files()),
+            list_names_sizes_and_times_of_files(self.list_local_input_files()),
             len(seeds),
         )
         return self.draw_examples_for_each_seed(problem, seeds)
 
-    def list_files(self) -> tuple[Path, ...]:
+    def list_local_input_files(self) -> tuple[Path, ...]:
         """Return the files of the folder; one in the cache may be imported anew."""
         return tuple(sorted(file for file in self.folder.iterdir() if file.is_file()))
 
@@ -121,8 +121,8 @@ class PublicTable(PublicDataset):
 def _encode_public_table(
     dataset: PublicTable,
     folder: Path,
-    stamps: tuple[tuple[str, int, int], ...],
-    replicas: int,
+    file_times_and_sizes: tuple[tuple[str, int, int], ...],
+    n_replicas: int,
 ) -> Problem:
     """Return the encoded rows; read anew when a file of the folder has changed."""
     tables = dataset.select_large_tables(dataset.read_tables_by_environment(folder))
@@ -136,7 +136,7 @@ def _encode_public_table(
         task=dataset.task,
         test=",".join(test) or "none",
     )
-    return table.prepare_data(rows, replicas).problem
+    return table.prepare_data(rows, n_replicas).problem
 
 
 def read_csv_table(path: Path) -> pd.DataFrame:

@@ -102,33 +102,43 @@ class Rotated(Dataset):
             sweep=tuple(zip(self.sweep, unseen[1:], strict=True)),
         )
 
-    def list_files(self) -> tuple[Path, ...]:
+    def list_local_input_files(self) -> tuple[Path, ...]:
         """Return the IDX files if `source` is a folder."""
         if self.source == "digits" or self.source in IMAGE_SETS:
             return ()
         return idx.list_existing_idx_files(Path(self.source).expanduser())
 
-    def _count_examples_per_environment(self, available: int) -> int:
-        wanted = self.examples or min(1000, available // len(self.angles))
+    def _count_examples_per_environment(self, n_available: int) -> int:
+        wanted = self.examples or min(1000, n_available // len(self.angles))
         return check_examples_per_environment(
-            "rotated", self.source, len(self.angles), wanted, available
+            "rotated", self.source, len(self.angles), wanted, n_available
         )
 
 
 def build_rotated_environment(
-    name: str, grey: Tensor, labels: Tensor, rows: Tensor, angle: float, classes: int
+    name: str,
+    grey_images: Tensor,
+    labels: Tensor,
+    rows: Tensor,
+    angle: float,
+    n_classes: int,
 ) -> Environment:
     """Return the images of rows [replica, n], turned by an angle."""
     used, places = rows.unique(return_inverse=True)
     inputs = ImagesWithShortcut(
-        rotate_images(grey[used], angle), places, {}, 1, classes, background=False
+        rotate_images(grey_images[used], angle),
+        places,
+        {},
+        1,
+        n_classes,
+        background=False,
     )
     return Environment(
-        name, inputs, labels[rows], Task.classification(classes), replicated=True
+        name, inputs, labels[rows], Task.classification(n_classes), replicated=True
     )
 
 
-def rotate_images(grey: Tensor, angle: float) -> Tensor:
+def rotate_images(grey_images: Tensor, angle: float) -> Tensor:
     """Turn images [n, side, side] of bytes counterclockwise, with black corners.
 
     Example:
@@ -137,17 +147,17 @@ def rotate_images(grey: Tensor, angle: float) -> Tensor:
         [[[0, 0], [9, 0]]]
     """
     if angle % 360 == 0:
-        return grey
+        return grey_images
     turn = torch.deg2rad(torch.tensor(float(angle)))
     cosine, sine = turn.cos(), turn.sin()
     matrix = torch.tensor([[cosine, -sine, 0], [sine, cosine, 0]])
-    shape = (1, 1, *grey.shape[1:])
+    shape = (1, 1, *grey_images.shape[1:])
     grid = torch.nn.functional.affine_grid(matrix[None], list(shape), False)
     turned = [
         torch.nn.functional.grid_sample(
             part[:, None].float(), grid.expand(len(part), -1, -1, -1),
             align_corners=False,
         )[:, 0]
-        for part in grey.split(4096)  # bounds the memory of the floats
+        for part in grey_images.split(4096)  # bounds the memory of the floats
     ]  # fmt: skip
     return torch.cat(turned).round().clamp(0, 255).to(torch.uint8)

@@ -154,7 +154,7 @@ class EncodedRows:
         """Return the weights [m] of rows [m]; None if each counts once."""
         return None if self.weights is None else self.weights[rows]
 
-    def find_missing(self, rows: Tensor, schema: Schema) -> Flags | None:
+    def find_missing_numbers(self, rows: Tensor, schema: Schema) -> Flags | None:
         """Return where numbers of rows [m] are missing, [m, columns of numbers]."""
         encoding = schema.treatment.encoding
         if self.missing is None or encoding is None:
@@ -184,7 +184,7 @@ class EncodedRows:
         }
 
     def build_environment(
-        self, name: str, rows: Tensor, schema: Schema, replicas: int = 1
+        self, name: str, rows: Tensor, schema: Schema, n_replicas: int = 1
     ) -> Environment:
         """Return an environment of some rows [m], the same ones for each replica."""
         targets, weights = self.targets[rows], self.take_weights(rows)
@@ -192,11 +192,11 @@ class EncodedRows:
             inputs = self.store.take(rows)
             return Environment(name, inputs, targets, schema.task, weights=weights)
         if weights is not None:
-            weights = weights.expand(replicas, -1)
+            weights = weights.expand(n_replicas, -1)
         return Environment(
             name,
-            LazyStoredRows(self.store, rows, replicas),
-            targets.expand(replicas, -1),
+            LazyStoredRows(self.store, rows, n_replicas),
+            targets.expand(n_replicas, -1),
             schema.task,
             replicated=True,
             weights=weights,
@@ -207,34 +207,42 @@ def read_rows(
     sources: Sequence[DataSource],
     schema: Schema,
     progress: Progress = ignore_progress_message,
-    fill: bool = False,
-    environment: str = "",
+    fill_missing: bool = False,
+    environment_column: str = "",
     has_targets: bool = True,
-    weight: str = "",
-    count: int = 0,
+    weight_column: str = "",
+    n_expected_rows: int = 0,
 ) -> EncodedRows:
     """Read all rows, encoded as the schema says, with targets and environments.
 
     If the rows have no targets, or these are not to be used, there are 0 of them.
-    `weight` is the column of the weights, if it is another one than the schema's; a row
-    of weight zero is left out. `count` is the number of rows, if it is known.
+    `weight_column` is the column of the weights, if it is another one than the
+    schema's; a row of weight zero is left out. `n_expected_rows` is the number of rows,
+    if it is known.
     """
     all_bytes = all(source.has_bytes for source in sources)
     store = InputRowStore(schema.treatment.shape, np.uint8 if all_bytes else np.float32)
     targets, names, missing, weights = [], [], [], []
     notes: list[str] = []
     origins: dict[str, list[DataSource]] = {}
-    report_encoding_progress(progress, sources, 0, count)
+    report_encoding_progress(progress, sources, 0, n_expected_rows)
     for source in sources:
         wanted = [schema.target.name] if has_targets else []
-        column = weight or schema.weight or source.weight if has_targets else ""
-        needed = [*wanted, *filter(None, [weight])]
+        column = weight_column or schema.weight or source.weight if has_targets else ""
+        needed = [*wanted, *filter(None, [weight_column])]
         if has_targets:
-            check_columns_have_one_role(schema.target.name, environment, weight)
+            check_columns_have_one_role(
+                schema.target.name, environment_column, weight_column
+            )
         for chunk in iterate_encoded_rows_of_source(
-            source, schema, fill, environment, needed, keep_bytes=all_bytes
+            source,
+            schema,
+            fill_missing,
+            environment_column,
+            needed,
+            keep_bytes=all_bytes,
         ):
-            chunk, own_weights = chunk.select_rows_with_weight(column)
+            chunk, own_weights = chunk.select_rows_with_nonzero_weight(column)
             store.add_inputs(chunk.inputs)
             weights.append(own_weights)
             for name in wanted:
@@ -249,8 +257,8 @@ def read_rows(
             gaps = find_missing_numeric_cells(chunk.frame, schema)
             if gaps is not None:
                 missing.append(np.packbits(gaps, axis=1))
-            report_encoding_progress(progress, sources, store.count, count)
-    check_some_row_has_weight(store.count, weight or schema.weight)
+            report_encoding_progress(progress, sources, store.count, n_expected_rows)
+    check_some_row_has_weight(store.count, weight_column or schema.weight)
     return EncodedRows(
         store,
         torch.from_numpy(np.concatenate(targets)) if targets else torch.zeros(0),
@@ -291,15 +299,17 @@ def check_inputs_are_not_constant(rows: EncodedRows, where: str) -> None:
 
 
 def report_encoding_progress(
-    progress: Progress, sources: Sequence[DataSource], done: int, count: int
+    progress: Progress, sources: Sequence[DataSource], n_done: int, n_rows: int
 ) -> None:
     """Report the fraction of the rows that is encoded, or else their number."""
     if not any(source.encoder for source in sources):
-        if count < max(done, 1):
-            return report_progress_of_reading_rows(progress, "encoding", sources, done)
-        return progress("encoding", done / count)
+        if n_rows < max(n_done, 1):
+            return report_progress_of_reading_rows(
+                progress, "encoding", sources, n_done
+            )
+        return progress("encoding", n_done / n_rows)
     total = sum(source.count for source in sources)
-    progress("computing features", done / total if total > done else 1)
+    progress("computing features", n_done / total if total > n_done else 1)
 
 
 def concatenate_row_weights(
@@ -338,11 +348,11 @@ def group_rows_by_environment(
 
 
 def split_held_out_rows(
-    rows: Tensor, fraction: float, source: Randomness
+    rows: Tensor, fraction: float, randomness: Randomness
 ) -> tuple[Tensor, Tensor]:
     """Split rows into training and held-out rows; both are all rows if too few."""
     count = int(fraction * len(rows))
     if count < FEWEST_HELD_OUT:
         return rows, rows
-    shuffled = source.at("held out").permutation(len(rows))[0]
+    shuffled = randomness.at("held out").permutation(len(rows))[0]
     return rows[shuffled[count:].sort().values], rows[shuffled[:count]]

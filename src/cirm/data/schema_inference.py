@@ -134,14 +134,16 @@ def infer_schema(
     sources: Sequence[DataSource],
     options: ReadOptions,
     progress: Progress = ignore_progress_message,
-    first: str = "",
+    first_environment: str = "",
 ) -> SchemaWithFirstRows:
-    """Infer how to read the data from the environment `first`.
+    """Infer how to read the data from the environment `first_environment`.
 
     Without it this is the earliest period, or else the environment of row one.
     """
     source = sources[0]
-    first = first or min((min(s.periods) for s in sources if s.periods), default="")
+    first_environment = first_environment or min(
+        (min(s.periods) for s in sources if s.periods), default=""
+    )
     for other in sources:
         check_source_matches_schema(other, source.kind)
     target = options.target or source.target
@@ -161,7 +163,7 @@ def infer_schema(
     text_columns = {*other_columns, *options.categories, *options.texts}
     text_columns -= {target, weight}
     numbers = guess_numeric_columns(source, text_columns, target)
-    reservoir = RandomRowReservoir(SCHEMA_ROWS, first)
+    reservoir = RandomRowReservoir(SCHEMA_ROWS, first_environment)
     report_progress_of_reading_rows(progress, "reading", sources, 0)
     targets: list[Values] = []
     member: list[Flags] = []
@@ -184,7 +186,7 @@ def infer_schema(
     progress("inferring types of columns", 1)
     if source.kind == "images" and options.task == "auto":  # folders name classes
         options = replace(options, task="classification")
-    encoded, task, target_column = infer_target_encoding(
+    encoded, task, target_column = infer_task_and_encode_targets(
         pd.concat(targets), np.concatenate(member), options
     )
     treatment = InputEncoding(source.kind, source.shape, encoder=source.encoder)
@@ -213,10 +215,12 @@ def _check_number_of_columns(frame: pd.DataFrame, where: str) -> None:
 
 
 def _infer_table_encoding(
-    reservoir: RandomRowReservoir, others: Collection[str], options: ReadOptions
+    reservoir: RandomRowReservoir,
+    columns_to_skip: Collection[str],
+    options: ReadOptions,
 ) -> InputEncoding:
     """Return the treatment of a table whose inputs are all but the other columns."""
-    inputs = reservoir.frame.drop(columns=list(dict.fromkeys(others)))
+    inputs = reservoir.frame.drop(columns=list(dict.fromkeys(columns_to_skip)))
     encoding = TableEncoding.fit(
         inputs, options.categories, options.names, options.texts, options.encoder
     )
@@ -236,14 +240,14 @@ def _infer_table_encoding(
     return InputEncoding("table", (len(encoding.features),), encoding)
 
 
-def infer_target_encoding(
-    values: Values, first: Flags, options: ReadOptions
+def infer_task_and_encode_targets(
+    values: Values, is_in_first_environment: Flags, options: ReadOptions
 ) -> tuple[Tensor, Task, ColumnEncoding]:
     """Return targets [n], the task and the target's column.
 
     Text, booleans and at most ten different whole numbers are classes, in alphabetical
-    or numerical order; other numbers are standardised by the rows `first` [n] of the
-    first environment.
+    or numerical order; other numbers are standardised by the rows
+    `is_in_first_environment` [n] of the first environment.
     """
     check_no_target_is_missing(values)
     name, task = str(values.name), options.task
@@ -261,7 +265,9 @@ def infer_target_encoding(
         column = ColumnEncoding(name, "number", format=written)
         if options.standardise:
             known = ColumnValueKind("number", written)
-            fitted = ColumnEncoding.fit(values[first], known=known)
+            fitted = ColumnEncoding.fit(
+                values[is_in_first_environment], known_kind=known
+            )
             column = fitted if fitted.kind == "number" else column
         scaled = column.standardise(parsed, values)
         return torch.from_numpy(scaled), Task.regression(), column
@@ -290,7 +296,7 @@ def infer_target_encoding(
 
 
 def guess_numeric_columns(
-    source: DataSource, others: Collection[str], target: str = ""
+    source: DataSource, columns_to_skip: Collection[str], target: str = ""
 ) -> list[str]:
     """Return the columns that look like numbers in the first rows of a table.
 
@@ -318,7 +324,7 @@ def guess_numeric_columns(
     return [
         name
         for name, is_numeric in zip(names, numeric, strict=True)
-        if is_numeric and name and name not in others
+        if is_numeric and name and name not in columns_to_skip
     ]
 
 

@@ -149,12 +149,12 @@ class SCM(Dataset):
             f"environment has the scale {self.unseen:g}."
         )
 
-    def _draw_causal_weights(self, source: Randomness) -> StructuralModelWeights:
+    def _draw_causal_weights(self, randomness: Randomness) -> StructuralModelWeights:
         half = self.dimension // 2
         none = torch.zeros(half, half)
 
         def draw_gaussian_matrix(name: str) -> Tensor:
-            return source.at(name).normal(half, half)[0] / self.dimension
+            return randomness.at(name).normal(half, half)[0] / self.dimension
 
         def draw_direct_effect_matrix(name: str) -> Tensor:
             return (
@@ -173,7 +173,7 @@ class SCM(Dataset):
             if self.hidden
             else none,
             mixing=_orthogonalise_matrix(
-                source.at("mixing").normal(*[self.dimension] * 2)[0]
+                randomness.at("mixing").normal(*[self.dimension] * 2)[0]
             )
             if self.scramble
             else torch.eye(self.dimension),
@@ -184,17 +184,21 @@ class SCM(Dataset):
         seeds: tuple[int, ...],
         weights: list[StructuralModelWeights],
         scale: float,
-        strength: float | None = None,
+        effect_strength: float | None = None,
         part: str = "",
     ) -> Environment:
-        name = f"scale {scale:g}" if strength is None else f"effect {strength:g}"
+        name = (
+            f"scale {scale:g}"
+            if effect_strength is None
+            else f"effect {effect_strength:g}"
+        )
         # One replica at a time: a batched product may round differently.
         drawn = [
             self._draw_examples_of_causal_model(
                 Randomness((seed,)).at("scm", name, *filter(None, [part])),
                 own,
                 scale,
-                1.0 if strength is None else strength,
+                1.0 if effect_strength is None else effect_strength,
             )
             for seed, own in zip(seeds, weights, strict=True)
         ]
@@ -203,12 +207,12 @@ class SCM(Dataset):
 
     def _draw_examples_of_causal_model(
         self,
-        source: Randomness,
+        randomness: Randomness,
         weights: StructuralModelWeights,
         scale: float,
-        strength: float,
+        effect_strength: float,
     ) -> tuple[Tensor, Tensor]:
-        hidden, cause, target, effect = source.normal(
+        hidden, cause, target, effect = randomness.normal(
             4, self.examples, self.dimension // 2
         )[0]
         of_cause, of_target, of_effect = _compute_noise_standard_deviations(
@@ -217,7 +221,9 @@ class SCM(Dataset):
         hidden, x1 = scale * hidden, of_cause * cause
         y = x1 @ weights.cause_target + hidden @ weights.hidden_target
         y = y + of_target * target
-        x2 = strength * y @ weights.target_effect + hidden @ weights.hidden_effect
+        x2 = (
+            effect_strength * y @ weights.target_effect + hidden @ weights.hidden_effect
+        )
         x2 = x2 + of_effect * effect
         return torch.cat([x1, x2], dim=1) @ weights.mixing, y.sum(dim=1)
 

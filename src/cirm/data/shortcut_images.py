@@ -56,18 +56,20 @@ class ImagesWithShortcut:
             inputs[..., ::2, :] += light * (1 - inputs[..., ::2, :])
         return inputs
 
-    def _color_images(self, grey: Tensor, cues: dict[str, Tensor]) -> Tensor:
+    def _color_images(self, grey_images: Tensor, cues: dict[str, Tensor]) -> Tensor:
         """Return images in colour; without a shortcut, the mean of all colours."""
         if self.channels == 1:
-            return grey.clone()
+            return grey_images.clone()
         palette = make_color_of_each_label(self.classes)
         color = next((cues[n] for n in CHANNELS if n in cues), None)
         tint = palette.mean(0) if color is None else palette[color]
         tint = tint[..., None, None]
-        return tint + grey * (1 - tint) if self.background else grey * tint
+        return (
+            tint + grey_images * (1 - tint) if self.background else grey_images * tint
+        )
 
 
-def make_color_of_each_label(classes: int) -> Tensor:
+def make_color_of_each_label(n_classes: int) -> Tensor:
     """Return a colour for each label: green and red, or hues around the circle.
 
     Example:
@@ -76,7 +78,7 @@ def make_color_of_each_label(classes: int) -> Tensor:
         >>> make_color_of_each_label(10).shape
         torch.Size([10, 3])
     """
-    if classes == 2:
+    if n_classes == 2:
         return torch.eye(2)
-    hues = [colorsys.hsv_to_rgb(c / classes, 1.0, 1.0) for c in range(classes)]
+    hues = [colorsys.hsv_to_rgb(c / n_classes, 1.0, 1.0) for c in range(n_classes)]
     return torch.tensor(hues)

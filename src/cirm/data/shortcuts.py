@@ -36,7 +36,10 @@ from cirm.data.base import (
     check_examples_per_environment,
     list_evenly_spaced_numbers,
 )
-from cirm.data.downloads import list_source_files, load_images_and_count_classes
+from cirm.data.downloads import (
+    list_local_files_of_source,
+    load_images_and_count_classes,
+)
 from cirm.data.shortcut_images import CHANNELS, ImagesWithShortcut
 from cirm.environments import Environment, Problem, Task
 from cirm.randomness import Randomness
@@ -169,9 +172,9 @@ class Shortcuts(Dataset):
         sweep = tuple(zip(self.sweep, unseen[1:], strict=True))
         return Problem(tuple(trained), test=(unseen[0],), sweep=sweep)
 
-    def list_files(self) -> tuple[Path, ...]:
+    def list_local_input_files(self) -> tuple[Path, ...]:
         """Return the IDX files if `source` is a folder."""
-        return list_source_files(self.source)
+        return list_local_files_of_source(self.source)
 
     def list_flip_probabilities(self) -> tuple[float, ...]:
         """Return the flip of each training environment, in order of arrival."""
@@ -183,7 +186,7 @@ class Shortcuts(Dataset):
         return self.kind.startswith("classes")
 
     def _list_shortcuts_of_environment(
-        self, place: int | None = None
+        self, environment_index: int | None = None
     ) -> tuple[str, ...]:
         """Return the shortcuts at a training environment, or at the unseen one."""
         cues = CUES[self.kind]
@@ -191,64 +194,79 @@ class Shortcuts(Dataset):
             return ()
         if self.kind != "new":
             return cues
-        return cues[: self.environments] if place is None else (cues[place],)
+        return (
+            cues[: self.environments]
+            if environment_index is None
+            else (cues[environment_index],)
+        )
 
     def _draw_environment_with_shortcut(
         self,
         name: str,
-        grey: Tensor,
+        grey_images: Tensor,
         labels: Tensor,
         rows: Tensor,
-        flip: float,
-        classes: int,
-        at: Randomness,
-        cues: tuple[str, ...],
+        flip_probability: float,
+        n_classes: int,
+        randomness: Randomness,
+        shortcuts: tuple[str, ...],
     ) -> Environment:
-        clean = labels[rows] % classes if classes == 2 else labels[rows]
+        clean = labels[rows] % n_classes if n_classes == 2 else labels[rows]
         targets = flip_labels_with_probability(
-            clean, self.label_flip, classes, at.at("label")
+            clean, self.label_flip, n_classes, randomness.at("label")
         )
         is_unseen = not name.startswith("train")
         shown = {
             cue: self._draw_labels_shown_by_shortcut(
-                targets, flip, classes, at.at(cue), is_unseen
+                targets, flip_probability, n_classes, randomness.at(cue), is_unseen
             )
-            for cue in cues
+            for cue in shortcuts
         }
         channels = max([CHANNELS.get(cue, 1) for cue in CUES[self.kind]], default=1)
         background = self.kind == "background"
-        inputs = ImagesWithShortcut(grey, rows, shown, channels, classes, background)
-        task = Task.classification(classes)
+        inputs = ImagesWithShortcut(
+            grey_images, rows, shown, channels, n_classes, background
+        )
+        task = Task.classification(n_classes)
         return Environment(name, inputs, targets, task, replicated=True)
 
     def _draw_labels_shown_by_shortcut(
-        self, targets: Tensor, flip: float, classes: int, at: Randomness, unseen: bool
+        self,
+        targets: Tensor,
+        flip_probability: float,
+        n_classes: int,
+        randomness: Randomness,
+        is_unseen: bool,
     ) -> Tensor:
         """Return the labels that a shortcut shows, [replica, n] bytes."""
-        if unseen and self.kind == "classes-random":
-            shown = at.integers(classes, targets.shape[1])
-        elif unseen and self.kind == "classes-opposite":
-            opposite = (targets + classes // 2) % classes
-            chance = at.at("flip").uniform(targets.shape[1])
-            shown = torch.where(chance < flip, opposite, targets)
+        if is_unseen and self.kind == "classes-random":
+            shown = randomness.integers(n_classes, targets.shape[1])
+        elif is_unseen and self.kind == "classes-opposite":
+            opposite = (targets + n_classes // 2) % n_classes
+            chance = randomness.at("flip").uniform(targets.shape[1])
+            shown = torch.where(chance < flip_probability, opposite, targets)
         else:
-            shown = flip_labels_with_probability(targets, flip, classes, at)
+            shown = flip_labels_with_probability(
+                targets, flip_probability, n_classes, randomness
+            )
         return shown.to(torch.uint8)
 
-    def _count_examples_per_environment(self, available: int) -> int:
-        most = available // self.environments
+    def _count_examples_per_environment(self, n_available: int) -> int:
+        most = n_available // self.environments
         wanted = min(USUAL_EXAMPLES, most) if self.examples is None else self.examples
         return check_examples_per_environment(
-            "shortcuts", self.source, self.environments, wanted, available
+            "shortcuts", self.source, self.environments, wanted, n_available
         )
 
 
 def flip_labels_with_probability(
-    labels: Tensor, chance: float, classes: int, at: Randomness
+    labels: Tensor, probability: float, n_classes: int, randomness: Randomness
 ) -> Tensor:
     """Replace each label with a probability by one of the others, at random."""
     count = labels.shape[1]
-    steps = 1 + at.at("other").integers(classes - 1, count)
+    steps = 1 + randomness.at("other").integers(n_classes - 1, count)
     return torch.where(
-        at.at("flip").uniform(count) < chance, (labels + steps) % classes, labels
+        randomness.at("flip").uniform(count) < probability,
+        (labels + steps) % n_classes,
+        labels,
     )

@@ -26,7 +26,7 @@ NEARLY_DONE = 0.99  # of a step: the most that an estimated number of rows can t
 IMAGES_AT_ONCE = 256  # in a chunk: a megabyte of small images, 40 of large ones
 
 
-def ignore_progress_message(what: str, part: float) -> None:
+def ignore_progress_message(what: str, fraction: float) -> None:
     """Do nothing with a progress message."""
 
 
@@ -41,14 +41,14 @@ class SourceRowChunk(NamedTuple):
 
 
 def report_progress_of_reading_rows(
-    progress: Progress, what: str, sources: Sequence[DataSource], done: int
+    progress: Progress, what: str, sources: Sequence[DataSource], n_done: int
 ) -> None:
     """Report the fraction of the rows that is done, or else their number."""
     counts = [source.count for source in sources]
     if all(counts):
-        progress(what, min(done / sum(counts), NEARLY_DONE))
-    elif done:
-        progress(what, done)
+        progress(what, min(n_done / sum(counts), NEARLY_DONE))
+    elif n_done:
+        progress(what, n_done)
 
 
 class TableHeaderAndFirstCells(NamedTuple):
@@ -95,17 +95,23 @@ class DataSource(ABC):
         return False
 
     @abstractmethod
-    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[SourceRowChunk]:
-        """Yield all rows in order; columns in `numbers` may be read as numbers."""
+    def iterate_chunks(
+        self, numeric_columns: Collection[str] = ()
+    ) -> Iterator[SourceRowChunk]:
+        """Yield all rows in order; `numeric_columns` may be read as numbers."""
 
-    def iterate_frames(self, numbers: Collection[str] = ()) -> Iterator[pd.DataFrame]:
+    def iterate_frames(
+        self, numeric_columns: Collection[str] = ()
+    ) -> Iterator[pd.DataFrame]:
         """Yield the columns of all rows in order, without arrays or images."""
-        return (chunk.frame for chunk in self.iterate_chunks(numbers))
+        return (chunk.frame for chunk in self.iterate_chunks(numeric_columns))
 
-    def read_first_cells(self, rows: int, most: int) -> TableHeaderAndFirstCells:
+    def read_first_cells(
+        self, max_rows: int, max_cells: int
+    ) -> TableHeaderAndFirstCells:
         """Return the first rows, up to a number of cells."""
         head = next(self.iterate_frames())
-        head = head.iloc[: min(rows, max(1, most // max(1, head.shape[1])))]
+        head = head.iloc[: min(max_rows, max(1, max_cells // max(1, head.shape[1])))]
         names = [str(name) for name in head.columns]
         return TableHeaderAndFirstCells(names, head.to_numpy(dtype=object))
 
@@ -138,7 +144,9 @@ class DataFrameSource(DataSource):
         """Whether the rows are a single chunk."""
         return self.count <= CHUNK_ROWS
 
-    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[SourceRowChunk]:
+    def iterate_chunks(
+        self, numeric_columns: Collection[str] = ()
+    ) -> Iterator[SourceRowChunk]:
         """Yield the rows in chunks as large as those of files."""
         if self.frame.empty:
             raise ValueError(
@@ -168,11 +176,15 @@ class ArraySource(DataSource):
         self.count = len(inputs)
         self.target, self.environment, self.weight = target, environment, weight
 
-    def iterate_frames(self, numbers: Collection[str] = ()) -> Iterator[pd.DataFrame]:
+    def iterate_frames(
+        self, numeric_columns: Collection[str] = ()
+    ) -> Iterator[pd.DataFrame]:
         """Yield the columns beside the inputs."""
         yield self.frame
 
-    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[SourceRowChunk]:
+    def iterate_chunks(
+        self, numeric_columns: Collection[str] = ()
+    ) -> Iterator[SourceRowChunk]:
         """Yield the rows as float32 or, if they are bytes, as bytes."""
         # Chunks of about 16 MB: one row has so many numbers of 4 bytes.
         rows = max(1, 2**22 // max(1, int(np.prod(self.shape))))
@@ -213,11 +225,15 @@ class ImageFolderSource(DataSource):
         self.target = "class" if self.depth > 1 else ""
         self.environment = "environment" if self.depth > 2 else ""
 
-    def iterate_frames(self, numbers: Collection[str] = ()) -> Iterator[pd.DataFrame]:
+    def iterate_frames(
+        self, numeric_columns: Collection[str] = ()
+    ) -> Iterator[pd.DataFrame]:
         """Yield the environments, classes and names of all images, without reading."""
         yield self._build_table_of_image_labels(self.images)
 
-    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[SourceRowChunk]:
+    def iterate_chunks(
+        self, numeric_columns: Collection[str] = ()
+    ) -> Iterator[SourceRowChunk]:
         """Yield the images as bytes, [n, channels, side, side]."""
         from cirm.data.image_files import read_image_as_pixels
 
@@ -250,7 +266,7 @@ def hash_file_or_folder(path: Path) -> str:
     return digest.hexdigest()
 
 
-def make_names_for_array_columns(count: int, prefix: str = "x") -> list[str]:
+def make_names_for_array_columns(n_columns: int, prefix: str = "x") -> list[str]:
     """Return names for the columns of an array, in an order that is alphabetical."""
-    width = len(str(max(count - 1, 0)))
-    return [f"{prefix}{position:0{width}d}" for position in range(count)]
+    width = len(str(max(n_columns - 1, 0)))
+    return [f"{prefix}{position:0{width}d}" for position in range(n_columns)]

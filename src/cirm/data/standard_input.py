@@ -31,11 +31,15 @@ class StandardInputSource(DataSource):
         self._file: IO[bytes] | None = None
         self._lock = threading.Lock()
 
-    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[SourceRowChunk]:
+    def iterate_chunks(
+        self, numeric_columns: Collection[str] = ()
+    ) -> Iterator[SourceRowChunk]:
         """Yield the rows, each labelled by its number."""
         return map(
             SourceRowChunk,
-            read_csv_in_chunks(self._open_independent_reader, self.where, numbers),
+            read_csv_in_chunks(
+                self._open_independent_reader, self.where, numeric_columns
+            ),
         )
 
     def hash_files(self) -> dict[str, str]:

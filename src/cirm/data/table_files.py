@@ -52,45 +52,53 @@ class TableFileSource(DataSource):
         """About how many rows the file has; 0 if that cannot be told."""
         return estimate_row_count(self.path)
 
-    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[SourceRowChunk]:
+    def iterate_chunks(
+        self, numeric_columns: Collection[str] = ()
+    ) -> Iterator[SourceRowChunk]:
         """Yield the rows, each labelled by file and row.
 
         A small table is kept for the next pass, as `fit` makes two: to parse thousands
         of columns takes longer than to learn from a few rows of them.
         """
-        wanted = frozenset(numbers)
+        wanted = frozenset(numeric_columns)
         if self._small and self._small[0] == wanted:
             yield SourceRowChunk(self._small[1])
             return
         chunks = 0
-        for frame in read_table_file_in_chunks(self.path, numbers):
+        for frame in read_table_file_in_chunks(self.path, numeric_columns):
             chunks += 1
             yield SourceRowChunk(frame)
         if chunks == 1 and frame.size <= SMALL_CELLS:
             self._small = wanted, frame
 
-    def read_first_cells(self, rows: int, most: int) -> TableHeaderAndFirstCells:
+    def read_first_cells(
+        self, max_rows: int, max_cells: int
+    ) -> TableHeaderAndFirstCells:
         """Return the first rows, up to a number of cells."""
-        first = _read_first_cells_of_file(self.path, rows, most)
-        return super().read_first_cells(rows, most) if first is None else first
+        first = _read_first_cells_of_file(self.path, max_rows, max_cells)
+        return super().read_first_cells(max_rows, max_cells) if first is None else first
 
 
 def read_table_file_in_chunks(
-    path: Path, numbers: Collection[str] = (), rows: int = 0
+    path: Path, numeric_columns: Collection[str] = (), rows_per_chunk: int = 0
 ) -> Iterator[pd.DataFrame]:
     """Yield a file's rows in chunks, labelled by the file and the row from 1.
 
-    Cells of text files are text. Columns in `numbers` are read as numbers, which is
-    several times faster; if one of them holds anything else, the rows from that chunk
-    on are text.
+    Cells of text files are text. Columns in `numeric_columns` are read as numbers,
+    which is several times faster; if one of them holds anything else, the rows from
+    that chunk on are text.
     """
     suffix, where = path.suffix.lower(), f"file {str(path)!r}"
-    rows = rows or CHUNK_ROWS
+    rows_per_chunk = rows_per_chunk or CHUNK_ROWS
     if suffix in PARQUET:
-        chunks = _read_parquet_file_in_chunks(path, where, rows)
+        chunks = _read_parquet_file_in_chunks(path, where, rows_per_chunk)
     elif suffix in TEXT_SEPARATORS:
         chunks = _read_text_file_in_chunks(
-            lambda: path, TEXT_SEPARATORS[suffix], where, numbers, rows
+            lambda: path,
+            TEXT_SEPARATORS[suffix],
+            where,
+            numeric_columns,
+            rows_per_chunk,
         )
     else:
         raise ValueError(
@@ -111,10 +119,12 @@ def estimate_row_count(path: Path) -> int:
 
 
 def read_csv_in_chunks(
-    open_file: Callable[[], Any], where: str, numbers: Collection[str] = ()
+    open_file: Callable[[], Any], where: str, numeric_columns: Collection[str] = ()
 ) -> Iterator[pd.DataFrame]:
     """Yield rows of CSV from a function that opens it anew, like a file's rows."""
-    chunks = _read_text_file_in_chunks(open_file, ",", where, numbers, CHUNK_ROWS)
+    chunks = _read_text_file_in_chunks(
+        open_file, ",", where, numeric_columns, CHUNK_ROWS
+    )
     return _add_row_labels_to_chunks(chunks, where, where)
 
 
@@ -138,11 +148,11 @@ def _add_row_labels_to_chunks(
 
 
 def label_rows_by_file_and_number(
-    path: Path | str, count: int, start: int = 0
+    path: Path | str, n_rows: int, first_number: int = 0
 ) -> pd.MultiIndex:
     """Return an index of file and row, by which messages name a row."""
-    places: Any = [np.zeros(count, np.int8), np.arange(count)]
-    levels: Any = [[str(path)], range(start + 1, start + count + 1)]
+    places: Any = [np.zeros(n_rows, np.int8), np.arange(n_rows)]
+    levels: Any = [[str(path)], range(first_number + 1, first_number + n_rows + 1)]
     return pd.MultiIndex(levels, places, names=["file", "row"])
 
 
@@ -150,8 +160,8 @@ def _read_text_file_in_chunks(
     open_file: Callable[[], Any],
     separator: str,
     where: str,
-    numbers: Collection[str],
-    rows: int,
+    numeric_columns: Collection[str],
+    rows_per_chunk: int,
 ) -> Iterator[pd.DataFrame]:
     options: Any = {"sep": separator, "encoding": "utf-8-sig", "skipinitialspace": True}
     with _explain_errors_of_reading_text_file(where):
@@ -161,12 +171,12 @@ def _read_text_file_in_chunks(
             f"{where}: the header {names[0]!r} is read as a single column. Separate "
             f"the columns with {separator!r}."
         )
-    wanted = set(numbers)
+    wanted = set(numeric_columns)
     numeric = [position for position, name in enumerate(names) if name in wanted]
     count = 0
     try:
         for frame in _parse_numbers_in_text_chunks(
-            open_file(), where, len(names), numeric, rows, options
+            open_file(), where, len(names), numeric, rows_per_chunk, options
         ):
             yield _set_column_names_of_chunk(frame, names, where, count)
             count += len(frame)
@@ -174,7 +184,7 @@ def _read_text_file_in_chunks(
     except NotNumericColumnError:
         skip = count
     for frame in _parse_numbers_in_text_chunks(
-        open_file(), where, len(names), [], rows, options
+        open_file(), where, len(names), [], rows_per_chunk, options
     ):
         rest = frame.iloc[skip:]
         skip = max(0, skip - len(frame))
@@ -199,7 +209,7 @@ def _read_column_names_from_header(file: Any, options: dict[str, Any]) -> list[s
 @lru_cache(maxsize=16)
 def _read_column_names_of_file(
     path: Path,
-    changes: tuple[int, int],
+    time_and_size: tuple[int, int],
     **options: Any,  # noqa: ANN401
 ) -> tuple[str, ...]:
     """Return the names in a header; thousands take half a second, for every pass."""
@@ -208,7 +218,7 @@ def _read_column_names_of_file(
 
 
 def _read_first_cells_of_file(
-    path: Path, rows: int, most: int
+    path: Path, max_rows: int, max_cells: int
 ) -> TableHeaderAndFirstCells | None:
     """Return the first rows of a text file, up to a number of cells.
 
@@ -222,8 +232,8 @@ def _read_first_cells_of_file(
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, delimiter=separator, skipinitialspace=True)
             names = next(reader, [])
-            rows = min(rows, max(1, most // max(1, len(names))))
-            lines = list(islice(reader, rows))
+            max_rows = min(max_rows, max(1, max_cells // max(1, len(names))))
+            lines = list(islice(reader, max_rows))
     except (csv.Error, ValueError):
         return None
     if not lines or {len(line) for line in lines} != {len(names)}:
@@ -239,26 +249,28 @@ class NotNumericColumnError(Exception):
 def _parse_numbers_in_text_chunks(
     file: Any,  # noqa: ANN401  a path or an open file
     where: str,
-    width: int,
-    numeric: list[int],
-    rows: int,
+    n_columns: int,
+    numeric_indices: list[int],
+    rows_per_chunk: int,
     options: dict[str, Any],
 ) -> Iterator[pd.DataFrame]:
-    """Yield chunks of text in which the columns at `numeric` are numbers."""
-    missing: Any = dict.fromkeys(numeric, NA_VALUES)
-    dtypes: Any = dict.fromkeys(range(width), str) | dict.fromkeys(numeric, float)
+    """Yield chunks of text in which the columns at `numeric_indices` are numbers."""
+    missing: Any = dict.fromkeys(numeric_indices, NA_VALUES)
+    dtypes: Any = dict.fromkeys(range(n_columns), str) | dict.fromkeys(
+        numeric_indices, float
+    )
     with _explain_errors_of_reading_text_file(where), warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
         with pd.read_csv(
             file,
             header=0,
-            names=list(range(width)),
+            names=list(range(n_columns)),
             index_col=False,
             dtype=dtypes,
             keep_default_na=False,
             na_values=missing,
-            na_filter=bool(numeric),
-            chunksize=rows,
+            na_filter=bool(numeric_indices),
+            chunksize=rows_per_chunk,
             **options,
         ) as reader:
             while True:
@@ -267,7 +279,7 @@ def _parse_numbers_in_text_chunks(
                 except (UnicodeDecodeError, pd.errors.ParserError):
                     raise
                 except ValueError:
-                    if numeric:
+                    if numeric_indices:
                         raise NotNumericColumnError from None
                     raise
                 if frame is None:
@@ -306,13 +318,13 @@ def _explain_errors_of_reading_text_file(where: str) -> Iterator[None]:
 
 
 def _set_column_names_of_chunk(
-    frame: pd.DataFrame, names: list[str], where: str, start: int
+    frame: pd.DataFrame, names: list[str], where: str, first_row: int
 ) -> pd.DataFrame:
     """Set the columns' names; nameless row numbers, as of pandas and R, are dropped."""
     frame = frame.set_axis(names, axis=1)
     if "" not in names:
         return frame
-    counters = [[str(n + s + start) for n in range(len(frame))] for s in (0, 1)]
+    counters = [[str(n + s + first_row) for n in range(len(frame))] for s in (0, 1)]
     if names[0] or frame.iloc[:, 0].tolist() not in counters or "" in names[1:]:
         raise ValueError(
             f"{where}: column {names.index('') + 1} has no name. Give every column a "
@@ -322,7 +334,7 @@ def _set_column_names_of_chunk(
 
 
 def _read_parquet_file_in_chunks(
-    path: Path, where: str, rows: int
+    path: Path, where: str, rows_per_chunk: int
 ) -> Iterator[pd.DataFrame]:
     try:
         from pyarrow import ArrowException
@@ -334,7 +346,7 @@ def _read_parquet_file_in_chunks(
         ) from None
     try:
         with ParquetFile(path) as file:
-            for batch in file.iter_batches(rows):
+            for batch in file.iter_batches(rows_per_chunk):
                 frame = batch.to_pandas()
                 yield frame.set_axis([str(name) for name in frame.columns], axis=1)
     except (ArrowException, OSError, ValueError, KeyError, TypeError) as error:

@@ -94,9 +94,9 @@ class Table(Dataset):
 
     def draw_problem(self, seeds: tuple[int, ...]) -> Problem:
         """Return the environments of the files, the same ones for every seed."""
-        return self.prepare_data(replicas=len(seeds)).problem
+        return self.prepare_data(n_replicas=len(seeds)).problem
 
-    def list_files(self) -> tuple[Path, ...]:
+    def list_local_input_files(self) -> tuple[Path, ...]:
         """Return the files that `path` names."""
         return split_comma_separated_paths(self.path)
 
@@ -125,7 +125,7 @@ class Table(Dataset):
         return "\n".join([*lines, schema.treatment.encoding.describe()])
 
     def prepare_data(
-        self, frame: pd.DataFrame | None = None, replicas: int = 1
+        self, frame: pd.DataFrame | None = None, n_replicas: int = 1
     ) -> PreparedEnvironments:
         """Return the encoded files or, in their place, an encoded DataFrame."""
         if not self.target:
@@ -137,7 +137,7 @@ class Table(Dataset):
         if frame is not None:
             sources.append(DataFrameSource(frame))
         else:
-            paths = require_files_exist(self.path, "table")
+            paths = parse_paths_of_existing_files(self.path, "table")
             stems = [path.stem for path in paths]
             unique = len(set(stems)) == len(stems)
             sources += [TableFileSource(p, p.stem if unique else str(p)) for p in paths]
@@ -157,7 +157,7 @@ class Table(Dataset):
             else None,
         )
         return prepare_environments_of_sources(
-            sources, options, self.test, "table", replicas
+            sources, options, self.test, "table", n_replicas
         )
 
 
@@ -202,15 +202,15 @@ class Arrays(Dataset):
         """Return the environments of the files, the same ones for every seed."""
         names = (self.inputs, self.targets, self.environment)
         sources = [
-            open_npz_source(path, names, self.gigabytes, complete=True)
-            for path in require_files_exist(self.path, "arrays")
+            open_npz_source(path, names, self.gigabytes, require_targets=True)
+            for path in parse_paths_of_existing_files(self.path, "arrays")
         ]
         options = ReadOptions(task=self.task, standardise=False)
         return prepare_environments_of_sources(
             sources, options, self.test, "arrays", len(seeds)
         ).problem
 
-    def list_files(self) -> tuple[Path, ...]:
+    def list_local_input_files(self) -> tuple[Path, ...]:
         """Return the files that `path` names."""
         return split_comma_separated_paths(self.path)
 
@@ -277,7 +277,7 @@ class ImageFolder(Dataset):
             [source], options, self.test, "images", len(seeds)
         ).problem
 
-    def list_files(self) -> tuple[Path, ...]:
+    def list_local_input_files(self) -> tuple[Path, ...]:
         """Return the images below `path`."""
         return tuple(list_image_files_in_folder(Path(self.path))) if self.path else ()
 
@@ -285,7 +285,7 @@ class ImageFolder(Dataset):
         """Return the checksum of the encoder's weights."""
         return list_encoder_checksums(self.encoder, "images", self.side)
 
-    def compute_features(self, progress: Progress) -> None:
+    def fill_feature_cache(self, progress: Progress) -> None:
         """Compute the features of all images, if there is an encoder."""
         if self.encoder:
             compute_encoder_features_of_sources([self._open_folder()[0]], progress)
@@ -338,16 +338,16 @@ class ImageFolder(Dataset):
 def prepare_environments_of_sources(
     sources: Sequence[DataSource],
     options: ReadOptions,
-    test: str,
-    key: str,
-    replicas: int,
+    test_setting: str,
+    dataset_key: str,
+    n_replicas: int,
 ) -> PreparedEnvironments:
-    """Return the environments of the sources; those of `test` are held out.
+    """Return the environments of the sources; those of `test_setting` are held out.
 
     The first training environment decides how columns are encoded.
     """
     first = ""
-    if test not in ("", "none"):  # else the first environment is never held out
+    if test_setting not in ("", "none"):  # else the first environment is never held out
         column = options.environment or sources[0].environment
         names = list_time_periods_of_sources(sources) or list(
             dict.fromkeys(
@@ -357,13 +357,13 @@ def prepare_environments_of_sources(
                 for name in read_environment_names(frame, column, source.name)
             )
         )
-        held_out = choose_test_environments(names, test, key)
+        held_out = choose_test_environments(names, test_setting, dataset_key)
         first = next(name for name in names if name not in held_out)
-    schema = infer_schema(sources, options, first=first).schema
+    schema = infer_schema(sources, options, first_environment=first).schema
     rows = read_rows(sources, schema)
-    held_out = choose_test_environments(list(rows.rows), test, key)
+    held_out = choose_test_environments(list(rows.rows), test_setting, dataset_key)
     environments = [
-        rows.build_environment(name, own, schema, replicas)
+        rows.build_environment(name, own, schema, n_replicas)
         for name, own in rows.rows.items()
     ]
     problem = Problem(
@@ -374,24 +374,29 @@ def prepare_environments_of_sources(
 
 
 def choose_test_environments(
-    names: Sequence[str], test: str, key: str
+    names: Sequence[str], test_setting: str, dataset_key: str
 ) -> tuple[str, ...]:
-    """Return the environments to hold out: those of `test`, or the last one."""
-    if test == "none" or (not test and len(names) == 1):
+    """Return the environments to hold out: those of `test_setting`, or the last one."""
+    if test_setting == "none" or (not test_setting and len(names) == 1):
         return ()
-    if not test:
+    if not test_setting:
         return (names[-1],)
-    chosen = [test] if test in names else [part.strip() for part in test.split(",")]
+    chosen = (
+        [test_setting]
+        if test_setting in names
+        else [part.strip() for part in test_setting.split(",")]
+    )
     for name in chosen:
         if name not in names:
             raise ValueError(
-                f"{key}: there is no environment {name!r}, which the setting `test` "
-                f"names. Set `test` to none, or to one or more of {', '.join(names)}."
+                f"{dataset_key}: there is no environment {name!r}, which the setting "
+                "`test` names. Set `test` to none, or to one or more of "
+                f"{', '.join(names)}."
             )
     if len(set(chosen)) == len(names):
         raise ValueError(
-            f"{key}: test={test!r} holds out every environment. Leave at least one "
-            "environment to train on."
+            f"{dataset_key}: test={test_setting!r} holds out every environment. Leave "
+            "at least one environment to train on."
         )
     return tuple(dict.fromkeys(chosen))
 
@@ -410,9 +415,9 @@ def describe_task_and_environments(problem: Problem, task: TaskName) -> str:
 
 def describe_environment_sizes(
     task: Task,
-    features: tuple[int, ...],
-    counts: Mapping[str, int],
-    held_out: Collection[str],
+    input_shape: tuple[int, ...],
+    rows_by_environment: Mapping[str, int],
+    test_names: Collection[str],
     note: str = "",
 ) -> str:
     """Return lines on the task, the inputs, and the environments' sizes."""
@@ -421,10 +426,13 @@ def describe_environment_sizes(
         more = ", ..." if len(task.classes) > MOST_CLASSES else ""
         listed = ", ".join(task.classes[:MOST_CLASSES]) + more
         lines[0] += f", {len(task.classes)} classes: {listed}"
-    lines.append(f"inputs: {' x '.join(map(str, features))}")
-    sizes = {name: f"{name} ({count} examples)" for name, count in counts.items()}
+    lines.append(f"inputs: {' x '.join(map(str, input_shape))}")
+    sizes = {
+        name: f"{name} ({count} examples)"
+        for name, count in rows_by_environment.items()
+    }
     for title, held in (("train", False), ("test", True)):
-        group = [text for name, text in sizes.items() if (name in held_out) == held]
+        group = [text for name, text in sizes.items() if (name in test_names) == held]
         lines.append(f"{title}: {', '.join(group) or 'none'}")
     return "\n".join(lines)
 
@@ -435,21 +443,23 @@ def split_comma_separated_paths(path: str) -> tuple[Path, ...]:
     return tuple(Path(part.strip()) for part in parts if part.strip())
 
 
-def require_files_exist(path: str, key: str) -> tuple[Path, ...]:
+def parse_paths_of_existing_files(path: str, dataset_key: str) -> tuple[Path, ...]:
     """Return the files that a setting names, after a check that they exist."""
     paths = split_comma_separated_paths(path)
     if not paths:
         raise ValueError(
-            f"{key}: no file is given. Set path to one or more files, such as "
+            f"{dataset_key}: no file is given. Set path to one or more files, such as "
             "path=clinics.csv."
         )
     for file in paths:
         if not os.path.exists(file):
             raise FileNotFoundError(
-                f"{key}: there is no file {str(file)!r}. Check the path."
+                f"{dataset_key}: there is no file {str(file)!r}. Check the path."
             )
         if file.is_dir():
-            raise ValueError(f"{key}: {str(file)!r} is a folder. Set path to a file.")
+            raise ValueError(
+                f"{dataset_key}: {str(file)!r} is a folder. Set path to a file."
+            )
     return paths
 
 

@@ -16,7 +16,7 @@ from pandas.api import types
 from cirm.data.cell_errors import raise_error_for_first_bad_value
 from cirm.data.date_formats import DATE_FORMATS, detect_date_format, parse_dates
 from cirm.data.number_formats import (
-    NumberFormatGuess,
+    ColumnFormatGuess,
     describe_number_format,
     detect_number_format,
     is_number_format,
@@ -71,85 +71,91 @@ def convert_values_to_text(values: Values) -> Values:
     return text.str.replace(r"^(-?\d+)\.0+$", r"\1", regex=True)
 
 
-def detect_kind_of_column_values(present: Values, remedy: str = "") -> ColumnValueKind:
+def detect_kind_of_column_values(
+    values_present: Values, remedy: str = ""
+) -> ColumnValueKind:
     """Return what values are, none of them missing, and how they are written.
 
     A column that is mostly numbers or dates and has other text in it is refused, and so
     are numbers and dates that can be read in two ways; `remedy` then says what the user
     can do.
     """
-    if isinstance(present.dtype, pd.CategoricalDtype):
+    if isinstance(values_present.dtype, pd.CategoricalDtype):
         return ColumnValueKind("category")
-    if types.is_bool_dtype(present):
+    if types.is_bool_dtype(values_present):
         return ColumnValueKind("boolean")
-    if present.dtype == object:
+    if values_present.dtype == object:
         raise_error_for_first_bad_value(
-            present,
-            np.array([not types.is_scalar(value) for value in present], bool),
+            values_present,
+            np.array([not types.is_scalar(value) for value in values_present], bool),
             "which is neither a number nor text, a date or a boolean",
             "Convert the column to one of these types.",
         )
-    category = f"use --category {present.name} to treat the column as a category"
+    category = f"use --category {values_present.name} to treat the column as a category"
     advice = f"Correct the value, or {remedy or category}."
     kinds: tuple[Kind, ...] = ("number", "boolean", "date")
     for kind in kinds:
-        bad = np.isnan(_parse_values_as_numbers(present, kind))
+        bad = np.isnan(_parse_values_as_numbers(values_present, kind))
         if not bad.any():
             return ColumnValueKind(kind)
-        guess = detect_number_or_date_format(present, kind)
+        guess = detect_number_or_date_format(values_present, kind)
         if guess.format:
             return ColumnValueKind(kind, guess.format)
         if kind != "boolean" and bad.mean() < 0.5:
             problem = f"which is not {NUMERIC[kind]}, unlike most of the column"
-            raise_error_for_first_bad_value(present, bad, problem, advice)
+            raise_error_for_first_bad_value(values_present, bad, problem, advice)
         if guess.problem:
-            raise_error_for_first_bad_value(present, guess.bad, guess.problem, advice)
+            raise_error_for_first_bad_value(
+                values_present, guess.bad, guess.problem, advice
+            )
     return ColumnValueKind("category")
 
 
-def detect_number_or_date_format(present: Values, kind: Kind) -> NumberFormatGuess:
+def detect_number_or_date_format(
+    values_present: Values, kind: Kind
+) -> ColumnFormatGuess:
     """Return how numbers or dates are written, if they are text."""
     detect = {"number": detect_number_format, "date": detect_date_format}.get(kind)
-    if detect is None or _has_numeric_dtype(present):
-        return NumberFormatGuess()
-    if types.is_datetime64_any_dtype(present):
-        return NumberFormatGuess()
-    return detect(present.astype(str).to_numpy(dtype=object))
+    if detect is None or _has_numeric_dtype(values_present):
+        return ColumnFormatGuess()
+    if types.is_datetime64_any_dtype(values_present):
+        return ColumnFormatGuess()
+    return detect(values_present.astype(str).to_numpy(dtype=object))
 
 
-def is_valid_format_of_value_kind(kind: Kind, written: str) -> bool:
+def is_valid_format_of_value_kind(kind: Kind, text_format: str) -> bool:
     """Return whether values of a kind may be written in a format."""
-    if not written:
+    if not text_format:
         return True
     if kind == "date":
-        return written in DATE_FORMATS
-    return kind == "number" and is_number_format(written)
+        return text_format in DATE_FORMATS
+    return kind == "number" and is_number_format(text_format)
 
 
-def describe_kind_of_column_values(kind: Kind, written: str = "") -> str:
+def describe_kind_of_column_values(kind: Kind, text_format: str = "") -> str:
     """Return what values are, with how they are written."""
-    if not written:
+    if not text_format:
         return NUMERIC[kind]
     if kind == "date":
-        return f"a date, {DATE_FORMATS[written]}"
-    return f"a number {describe_number_format(written)}"
+        return f"a date, {DATE_FORMATS[text_format]}"
+    return f"a number {describe_number_format(text_format)}"
 
 
 def convert_values_to_numbers(
     values: Values,
     kind: Kind,
     remedy: str = "leave the cell empty",
-    written: str = "",
+    text_format: str = "",
 ) -> Numbers:
     """Return numbers, 0 and 1, or days since 1970, [n]; NaN for missing values."""
-    numbers = _parse_values_as_numbers(values, kind, written)
+    numbers = _parse_values_as_numbers(values, kind, text_format)
     gaps = np.isnan(numbers)
     if gaps.any():  # few: to look at every value would take long
         unclear = values[gaps]
         raise_error_for_first_bad_value(
             unclear,
             ~find_missing_values(unclear),
-            f"which is not {describe_kind_of_column_values(kind, written)}",
+            f"which is not {describe_kind_of_column_values(kind, text_format)}",
             f"Correct the value, or {remedy}.",
         )
     return numbers
@@ -159,19 +165,21 @@ def _has_numeric_dtype(values: Values) -> bool:
     return types.is_any_real_numeric_dtype(values) or types.is_bool_dtype(values)
 
 
-def _parse_values_as_numbers(values: Values, kind: Kind, written: str = "") -> Numbers:
+def _parse_values_as_numbers(
+    values: Values, kind: Kind, text_format: str = ""
+) -> Numbers:
     """Like `convert_values_to_numbers`, with NaN also for what is not of this kind."""
     dates, numeric = types.is_datetime64_any_dtype(values), _has_numeric_dtype(values)
     if dates != (kind == "date") and (dates or numeric):
         return np.full(len(values), np.nan)
     if kind == "date":
-        return _convert_dates_to_days(values, written)
+        return _convert_dates_to_days(values, text_format)
     if numeric:
         numbers: Numbers = values.to_numpy(dtype=float, na_value=np.nan)
     elif kind == "number":
         text = values.astype(str).astype(object)
-        if written:
-            return parse_numbers(text.to_numpy(dtype=object), written)
+        if text_format:
+            return parse_numbers(text.to_numpy(dtype=object), text_format)
         numbers = np.asarray(pd.to_numeric(text, errors="coerce"), dtype=float)
     else:
         numbers = (
@@ -185,7 +193,7 @@ def _parse_values_as_numbers(values: Values, kind: Kind, written: str = "") -> N
     return numbers
 
 
-def _convert_dates_to_days(values: Values, written: str = "") -> Numbers:
+def _convert_dates_to_days(values: Values, text_format: str = "") -> Numbers:
     """Return days since 1970; ISO 8601 is read whatever else the column is written."""
     text = None
     if not types.is_datetime64_any_dtype(values):
@@ -194,7 +202,7 @@ def _convert_dates_to_days(values: Values, written: str = "") -> Numbers:
     elif values.dt.tz is None:
         values = values.dt.tz_localize("UTC")
     days: Numbers = ((values - EPOCH) / DAY).to_numpy(dtype=float)
-    if written and text is not None:
-        own = parse_dates(text.to_numpy(dtype=object), written)
+    if text_format and text is not None:
+        own = parse_dates(text.to_numpy(dtype=object), text_format)
         days = np.where(np.isnan(own), days, own)
     return days

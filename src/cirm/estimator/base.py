@@ -117,7 +117,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             ValueError: If inputs, targets or settings are invalid.
         """
         source = self._build_source_of_arrays(
-            X, y, environments, sample_weight, first=True
+            X, y, environments, sample_weight, is_first_fit=True
         )
         return self._fit_model_to_source(source)
 
@@ -181,7 +181,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             ValueError: If the learner cannot adapt, or the inputs are invalid.
         """
         check_is_fitted(self, "model_")
-        inputs = self._check_inputs(X, first=False)
+        inputs = self._check_and_convert_inputs(X, is_first_fit=False)
         name = environment or "new environment"
         source: DataSource
         if isinstance(inputs, pd.DataFrame):
@@ -275,7 +275,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             order=self.order,
             held_out=self.held_out,
             task=self._task,
-            classes=self._list_classes(),
+            classes=self._list_declared_classes(),
             categories=self.categories,
             unstable=self.unstable,
             stable=self.stable,
@@ -289,16 +289,20 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         self._warn_of_new_notes()
         return self
 
-    def _warn_of_new_notes(self, known: int = 0) -> None:
+    def _warn_of_new_notes(self, n_known_notes: int = 0) -> None:
         """Show the notes of all environments after the first ones."""
-        notes = [note for entry in self.model_.history[known:] for note in entry.notes]
+        notes = [
+            note
+            for entry in self.model_.history[n_known_notes:]
+            for note in entry.notes
+        ]
         for note in dict.fromkeys(notes):
             warnings.warn(note, UserWarning, stacklevel=4)
 
     def _set_trained_model(self, model: Model) -> None:
         self.model_ = model
 
-    def _list_classes(self) -> Sequence[str]:
+    def _list_declared_classes(self) -> Sequence[str]:
         return ()
 
     def _get_class_weights(self) -> ClassWeight:
@@ -321,7 +325,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
     def _check_targets(
         self,
         y: AnyInputs,
-        first: bool,
+        is_first_fit: bool,
         classes: Sequence[Any] | None,
         weights: NDArray[np.float64] | None = None,
     ) -> NDArray[Any]:
@@ -333,7 +337,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         y: AnyInputs,
         environments: Sequence[Any] | None,
         weights: Sequence[float] | None,
-        first: bool,
+        is_first_fit: bool,
         classes: Sequence[Any] | None = None,
     ) -> DataSource:
         """Return the rows with their targets, environments and weights."""
@@ -350,10 +354,12 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
                     "batches. Leave out sample_weight, or pass X and y as arrays or "
                     "tables."
                 )
-            return self._build_batch_source(X, first, classes)
-        inputs = self._check_inputs(X, first)
-        mass = _check_sample_weight(weights, len(inputs), type(self).__name__)
-        targets = self._check_targets(y, first, classes, mass)
+            return self._build_batch_source(X, is_first_fit, classes)
+        inputs = self._check_and_convert_inputs(X, is_first_fit)
+        mass = _check_and_convert_sample_weight(
+            weights, len(inputs), type(self).__name__
+        )
+        targets = self._check_targets(y, is_first_fit, classes, mass)
         if len(inputs) != len(targets):
             raise ValueError(
                 f"{type(self).__name__}: X has {len(inputs)} rows, but y has "
@@ -364,7 +370,9 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             columns[WEIGHT] = mass
         names = {"target": TARGET}
         if environments is not None:
-            columns[ENVIRONMENT] = self._check_environments(environments, len(targets))
+            columns[ENVIRONMENT] = self._check_and_convert_environments(
+                environments, len(targets)
+            )
             names["environment"] = ENVIRONMENT
             inputs, columns = _sort_rows_by_ordered_environment(
                 inputs, columns, environments
@@ -382,15 +390,15 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         return DataFrameSource(frame.assign(**columns), "data", "X", **names)
 
     def _build_batch_source(
-        self, X: AnyInputs, first: bool, classes: Sequence[Any] | None
+        self, X: AnyInputs, is_first_fit: bool, classes: Sequence[Any] | None
     ) -> DataSource:
         source = BatchIteratorSource(X, "data", "X")
         pieces = [chunk.frame[TARGET].to_numpy() for chunk in source.iterate_chunks()]
-        self._check_targets(np.concatenate(pieces), first, classes)
+        self._check_targets(np.concatenate(pieces), is_first_fit, classes)
         return source
 
-    def _check_environments(
-        self, environments: Sequence[Any], count: int
+    def _check_and_convert_environments(
+        self, environments: Sequence[Any], n_rows: int
     ) -> NDArray[Any]:
         names = np.asarray(convert_to_array_or_table(environments))
         if pd.isna(names).any():
@@ -399,14 +407,14 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
                 f"{int(pd.isna(names).argmax())} (counted from 0) is missing. Pass "
                 "environments= with one name for each row."
             )
-        if len(names) != count:
+        if len(names) != n_rows:
             raise ValueError(
                 f"{type(self).__name__}: environments has {len(names)} entries, but X "
-                f"has {count} rows. Pass environments= with one name for each row."
+                f"has {n_rows} rows. Pass environments= with one name for each row."
             )
         return names.astype(str)
 
-    def _check_inputs(self, X: AnyInputs, first: bool) -> Any:  # noqa: ANN401
+    def _check_and_convert_inputs(self, X: AnyInputs, is_first_fit: bool) -> Any:  # noqa: ANN401
         """Return inputs as a DataFrame or, if they have more axes, as an array."""
         if isinstance(X, Tensor):
             X = convert_to_array_or_table(X)
@@ -415,18 +423,20 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         if getattr(X, "ndim", 2) > 2:
             return np.asarray(X)
         if isinstance(X, pd.DataFrame):
-            validate_data(self, X, reset=first, skip_check_array=True)
+            validate_data(self, X, reset=is_first_fit, skip_check_array=True)
             return X.set_axis([str(name) for name in X.columns], axis=1)
         array = validate_data(
             self,
             X,
-            reset=first,
+            reset=is_first_fit,
             ensure_all_finite="allow-nan",
-            ensure_min_samples=2 if first else 1,
-            dtype="numeric" if first or self._has_only_numeric_columns() else None,
+            ensure_min_samples=2 if is_first_fit else 1,
+            dtype="numeric"
+            if is_first_fit or self._has_only_numeric_columns()
+            else None,
         )
         names = make_names_for_array_columns(array.shape[1])
-        if not first and hasattr(self, "feature_names_in_"):
+        if not is_first_fit and hasattr(self, "feature_names_in_"):
             names = [str(name) for name in self.feature_names_in_]  # in their order
         frame = pd.DataFrame(array, columns=names)
         return frame.infer_objects() if array.dtype == object else frame
@@ -440,9 +450,11 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _predict_inputs(self, X: AnyInputs) -> PredictionsWithDeviation:
         check_is_fitted(self, "model_")
-        chunk = _build_chunk_of_all_rows(self._check_inputs(X, first=False))
+        chunk = _build_chunk_of_all_rows(
+            self._check_and_convert_inputs(X, is_first_fit=False)
+        )
         encoded = encode_inputs_of_chunk(chunk, self.model_.schema, "X")
-        return predict_inputs_in_chunks(self.model_, encoded, exact=True)
+        return predict_inputs_in_chunks(self.model_, encoded, in_double_precision=True)
 
     def __sklearn_tags__(self) -> Any:  # noqa: ANN401
         tags = super().__sklearn_tags__()
@@ -450,17 +462,17 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _check_sample_weight(
-    weights: Sequence[float] | None, rows: int, name: str
+def _check_and_convert_sample_weight(
+    weights: Sequence[float] | None, n_rows: int, name: str
 ) -> NDArray[np.float64] | None:
     """Return valid weights [n] of rows, of which at least one is positive, if any."""
     if weights is None:
         return None
     array = np.asarray(convert_to_array_or_table(weights), np.float64)
-    if array.shape != (rows,):
+    if array.shape != (n_rows,):
         # scikit-learn's checks look for these words.
         raise ValueError(
-            f"{name}: sample_weight.shape == {array.shape}, expected ({rows},). Give "
+            f"{name}: sample_weight.shape == {array.shape}, expected ({n_rows},). Give "
             "one weight for each row."
         )
     if not (np.isfinite(array).all() and (array >= 0).all() and array.any()):

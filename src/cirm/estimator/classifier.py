@@ -18,7 +18,7 @@ from cirm.estimator.base import AnyInputs, InvariantEstimator, RandomState
 from cirm.learners import DEFAULT_LEARNER
 from cirm.model.model import Model, NetworkLike
 from cirm.model.rare_classes import ClassWeight
-from cirm.model.threshold import choose_classes_by_threshold
+from cirm.model.threshold import predict_classes_by_threshold
 
 if TYPE_CHECKING:
     from cirm.learners import LearnerLike
@@ -116,7 +116,9 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
         """
         mean = torch.from_numpy(self.predict_proba(X))
         threshold = self.model_.threshold
-        decided = choose_classes_by_threshold(mean, self.model_.task.classes, threshold)
+        decided = predict_classes_by_threshold(
+            mean, self.model_.task.classes, threshold
+        )
         return self.classes_[decided.numpy()]
 
     def predict_proba(self, X: AnyInputs) -> NDArray[np.float64]:
@@ -184,7 +186,7 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
         if not hasattr(self, "classes_"):
             self.classes_ = _restore_class_labels(model.task.classes)
 
-    def _list_classes(self) -> Sequence[str]:
+    def _list_declared_classes(self) -> Sequence[str]:
         return [str(label) for label in self.classes_]
 
     def _get_class_weights(self) -> ClassWeight:
@@ -195,13 +197,13 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
     def _check_targets(
         self,
         y: AnyInputs,
-        first: bool,
+        is_first_fit: bool,
         classes: Sequence[Any] | None,
         weights: NDArray[np.float64] | None = None,
     ) -> NDArray[Any]:
         labels = column_or_1d(convert_to_array_or_table(y), warn=True)
         check_classification_targets(labels)
-        if first:
+        if is_first_fit:
             counted = labels if weights is None else labels[weights > 0]
             self.classes_ = np.unique(counted if classes is None else classes)
             if len(self.classes_) < 2:

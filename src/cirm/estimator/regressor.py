@@ -87,7 +87,7 @@ class InvariantRegressor(RegressorMixin, InvariantEstimator):  # type: ignore[mi
     def _check_targets(
         self,
         y: AnyInputs,
-        first: bool,
+        is_first_fit: bool,
         classes: Sequence[Any] | None,
         weights: NDArray[np.float64] | None = None,
     ) -> NDArray[Any]:

@@ -44,12 +44,12 @@ def parse_adaptation_row_counts(values: Iterable[int | str]) -> tuple[RowCount, 
 
 
 def draw_unlabelled_inputs(
-    environment: Environment, count: RowCount, seeds: tuple[int, ...]
+    environment: Environment, row_count: RowCount, seeds: tuple[int, ...]
 ) -> Tensor:
     """Return the inputs that learners adapt to, [replica, n, ...]."""
     source = Randomness(seeds).at("adapt", environment.name)
     order = source.permutation(len(environment))
-    rows = order if count == "all" else order[:, :count].contiguous()
+    rows = order if row_count == "all" else order[:, :row_count].contiguous()
     return environment.take(rows).x
 
 

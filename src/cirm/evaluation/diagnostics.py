@@ -95,14 +95,14 @@ class DiagnosticsCalculator:
 
     def iterate_diagnostics_after_stage(
         self,
-        index: int,
+        stage_index: int,
         state: Any,  # noqa: ANN401
     ) -> Iterator[ScoreRecord]:
         """Yield the rows after a stage. Call it for every stage, in order."""
         start = time.perf_counter()
         try:
-            for environment in self.stages[index]:
-                self.seen[environment.name] = self._predict_group_of_examples(
+            for environment in self.stages[stage_index]:
+                self.seen[environment.name] = self._take_examples_with_inferred_groups(
                     environment
                 )
         except DivergenceError:  # only the reference did; the learner is not affected
@@ -115,15 +115,15 @@ class DiagnosticsCalculator:
             values = predict_examples(self.learner, state, x)
             predictions[name] = PredictionsWithTargets(values, y, groups)
         likelihood, task = self.learner.likelihood, self.stages[0][0].task
-        last = index == len(self.stages) - 1
+        last = stage_index == len(self.stages) - 1
         rows = list(iterate_diagnostic_metrics(likelihood, task, predictions, last))
         self.seconds += time.perf_counter() - start
         for where, metric, values in rows:
             for seed, value in zip(self.seeds, values.tolist(), strict=True):
-                place = (self.label, self.order, seed, index, where)
+                place = (self.label, self.order, seed, stage_index, where)
                 yield ScoreRecord(*place, self.split, metric, value)
 
-    def _predict_group_of_examples(
+    def _take_examples_with_inferred_groups(
         self, environment: Environment
     ) -> tuple[Environment, GroupOfEachExample]:
         """Return the examples to score and their groups; the reference is dropped."""
@@ -143,10 +143,10 @@ def predict_and_group_examples(
     state: Any,  # noqa: ANN401  whatever the learner remembers
     environment: Environment,
     reference: GroupReferenceModel,
-    replicas: int,
+    n_replicas: int,
 ) -> PredictionsWithTargets:
     """Predict the examples of an environment and group them by the reference."""
-    x, y = environment.take_all(replicas)
+    x, y = environment.take_all(n_replicas)
     groups = reference.group_examples_by_reference_error(environment.task, x, y)
     return PredictionsWithTargets(predict_examples(learner, state, x), y, groups)
 
@@ -158,39 +158,46 @@ def predict_examples(learner: Learner[Any], state: Any, x: Tensor) -> Tensor:  #
 
 
 def take_evenly_spaced_examples(
-    environment: Environment, replicas: int, count: int = MAX_EXAMPLES
+    environment: Environment, n_replicas: int, max_examples: int = MAX_EXAMPLES
 ) -> Environment:
-    """Return at most `count` evenly spaced examples of an environment."""
-    if len(environment) <= count:
+    """Return at most `max_examples` evenly spaced examples of an environment."""
+    if len(environment) <= max_examples:
         return environment
-    rows = torch.linspace(0, len(environment) - 1, count).long()
-    return environment.subset(rows.expand(replicas, -1))
+    rows = torch.linspace(0, len(environment) - 1, max_examples).long()
+    return environment.subset(rows.expand(n_replicas, -1))
 
 
 def iterate_diagnostic_metrics(
     likelihood: Likelihood,
     task: Task,
-    sets: dict[str, PredictionsWithTargets],
-    last: bool,
+    predictions_by_environment: dict[str, PredictionsWithTargets],
+    is_last_stage: bool,
 ) -> Iterator[tuple[str, str, Tensor]]:
     """Yield environment or "all", metric and its values [replica]."""
-    pooled = concatenate_predictions_of_environments(list(sets.values()))
-    for where, one in {"all": pooled, **sets}.items():
+    pooled = concatenate_predictions_of_environments(
+        list(predictions_by_environment.values())
+    )
+    for where, one in {"all": pooled, **predictions_by_environment}.items():
         yield where, "worst group", compute_worst_group_score(likelihood, one)
         yield where, "calibration", compute_calibration_errors(task, one)[:, 0]
         yield where, "slope penalty", compute_irm_penalty(likelihood, one)
         yield where, "agreement", compute_agreement_with_reference(task, one)
-        yield where, "reference", compute_accuracy_of_reference(task, one)
-    errors = [compute_calibration_errors(task, one) for one in sets.values()]
+        yield where, "reference", compute_score_of_reference(task, one)
+    errors = [
+        compute_calibration_errors(task, one)
+        for one in predictions_by_environment.values()
+    ]
     yield (
         "all",
         "calibration spread",
         compute_range_of_finite_values(torch.cat(errors, 1)),
     )
     yield "all", "constant", are_predictions_constant(task, pooled).float()
-    if not last or len(pooled.groups.names) > MAX_GROUPS:
+    if not is_last_stage or len(pooled.groups.names) > MAX_GROUPS:
         return
-    for (name, one), own_errors in zip(sets.items(), errors, strict=True):
+    for (name, one), own_errors in zip(
+        predictions_by_environment.items(), errors, strict=True
+    ):
         scores = likelihood.compute_scores(one.predictions, one.y)
         means = compute_group_means(scores, one.groups)
         for group, title in enumerate(one.groups.names):
@@ -201,46 +208,52 @@ def iterate_diagnostic_metrics(
 
 
 def concatenate_predictions_of_environments(
-    sets: Sequence[PredictionsWithTargets],
+    predictions: Sequence[PredictionsWithTargets],
 ) -> PredictionsWithTargets:
     """Concatenate the examples of several environments."""
     return PredictionsWithTargets(
-        torch.cat([one.predictions for one in sets], 1),
-        torch.cat([one.y for one in sets], 1),
-        concatenate_example_groups([one.groups for one in sets]),
+        torch.cat([one.predictions for one in predictions], 1),
+        torch.cat([one.y for one in predictions], 1),
+        concatenate_example_groups([one.groups for one in predictions]),
     )
 
 
 def compute_worst_group_score(
-    likelihood: Likelihood, one: PredictionsWithTargets
+    likelihood: Likelihood, predictions: PredictionsWithTargets
 ) -> Tensor:
     """Return the lowest accuracy or the highest error of a group, [replica]."""
-    scores = likelihood.compute_scores(one.predictions, one.y)
-    return compute_worst_group_mean(scores, one.groups, likelihood.metric == "error")
+    scores = likelihood.compute_scores(predictions.predictions, predictions.y)
+    return compute_worst_group_mean(
+        scores, predictions.groups, likelihood.metric == "error"
+    )
 
 
-def compute_calibration_errors(task: Task, one: PredictionsWithTargets) -> Tensor:
+def compute_calibration_errors(
+    task: Task, predictions: PredictionsWithTargets
+) -> Tensor:
     """Return errors in percent of all examples and of each group, [replica, 1 + group].
 
     The error of a group without examples is NaN, as are those of a regression whose
     targets are all the same, since errors are in units of their standard deviation.
     """
     if task.classes:
-        confidence, predicted = one.predictions.max(-1)
-        gaps = (predicted == one.y).float() - confidence
+        confidence, predicted = predictions.predictions.max(-1)
+        gaps = (predicted == predictions.y).float() - confidence
         bins = (confidence * BINS).long().clamp(0, BINS - 1)
     else:
-        values = one.predictions.squeeze(-1)
-        spread = one.y.std(-1, correction=min(1, one.y.shape[1] - 1), keepdim=True)
-        gaps = (one.y - values) / spread.masked_fill(spread <= 1e-12, torch.nan)
+        values = predictions.predictions.squeeze(-1)
+        spread = predictions.y.std(
+            -1, correction=min(1, predictions.y.shape[1] - 1), keepdim=True
+        )
+        gaps = (predictions.y - values) / spread.masked_fill(spread <= 1e-12, torch.nan)
         ranks = values.argsort(-1).argsort(-1)
         bins = BINS * ranks // values.shape[1]
-    count = len(one.groups.names)
+    count = len(predictions.groups.names)
     sums = gaps.new_zeros(len(gaps), count * BINS)
-    sums = sums.scatter_add(1, one.groups.indices * BINS + bins, gaps)
+    sums = sums.scatter_add(1, predictions.groups.indices * BINS + bins, gaps)
     sums = sums.unflatten(1, (count, BINS))
     pooled = sums.sum(1).abs().sum(-1, keepdim=True) / gaps.shape[1]
-    by_group = sums.abs().sum(-1) / count_group_sizes(one.groups)
+    by_group = sums.abs().sum(-1) / count_group_sizes(predictions.groups)
     return 100 * torch.cat([pooled, by_group], 1)
 
 
@@ -251,55 +264,65 @@ def compute_range_of_finite_values(values: Tensor) -> Tensor:
     return largest - values.masked_fill(~finite, torch.inf).amin(-1)
 
 
-def compute_irm_penalty(likelihood: Likelihood, one: PredictionsWithTargets) -> Tensor:
+def compute_irm_penalty(
+    likelihood: Likelihood, predictions: PredictionsWithTargets
+) -> Tensor:
     """Return the squared slope of the risk in a factor on the outputs, [replica].
 
     Log probabilities serve as logits: they differ from a network's by a shift that
     does not matter, and also exist for the mean of several networks.
     """
-    outputs = one.predictions
+    outputs = predictions.predictions
     if likelihood.metric == "accuracy":
         outputs = outputs.clamp(min=1e-12).log()
-    size = one.y.shape[1]
-    weights = build_averaging_weights((size,), one.y.device).expand(len(one.y), -1, -1)
+    size = predictions.y.shape[1]
+    weights = build_averaging_weights((size,), predictions.y.device).expand(
+        len(predictions.y), -1, -1
+    )
     noise = Randomness(()).start_draws()
-    batch = Batch(one.predictions, one.y, weights, (size,), 1.0, noise)
+    batch = Batch(predictions.predictions, predictions.y, weights, (size,), 1.0, noise)
     return compute_irm_penalties(likelihood, outputs, batch)[:, 0]
 
 
-def compute_agreement_with_reference(task: Task, one: PredictionsWithTargets) -> Tensor:
+def compute_agreement_with_reference(
+    task: Task, predictions: PredictionsWithTargets
+) -> Tensor:
     """Return how often model and reference agree, or their correlation, in percent."""
     if task.classes:
-        same = one.predictions.argmax(-1) == one.groups.reference
+        same = predictions.predictions.argmax(-1) == predictions.groups.reference
         return 100 * same.float().mean(-1)
-    pair = torch.stack([one.predictions.squeeze(-1), one.groups.reference], 1)
+    pair = torch.stack(
+        [predictions.predictions.squeeze(-1), predictions.groups.reference], 1
+    )
     pair = pair - pair.mean(-1, keepdim=True)
     norms = pair.square().sum(-1).sqrt().clamp(min=1e-12)
     return 100 * (pair[:, 0] * pair[:, 1]).sum(-1) / (norms[:, 0] * norms[:, 1])
 
 
-def compute_accuracy_of_reference(task: Task, one: PredictionsWithTargets) -> Tensor:
+def compute_score_of_reference(
+    task: Task, predictions: PredictionsWithTargets
+) -> Tensor:
     """Return the reference's accuracy in percent or mean squared error, [replica]."""
     if task.classes:
-        return 100 * (one.groups.reference == one.y).float().mean(-1)
-    return (one.groups.reference - one.y).square().mean(-1)
+        return 100 * (predictions.groups.reference == predictions.y).float().mean(-1)
+    return (predictions.groups.reference - predictions.y).square().mean(-1)
 
 
-def are_predictions_constant(task: Task, one: PredictionsWithTargets) -> Tensor:
+def are_predictions_constant(task: Task, predictions: PredictionsWithTargets) -> Tensor:
     """Return whether predictions are nearly constant and targets are not, [replica].
 
     Classes are judged by the examples of all but the predicted class, however few. In
     regression only if the reference shows that there is something to learn.
     """
     if not task.classes:
-        total = one.y.var(-1, correction=0)
-        spread = one.predictions.squeeze(-1).var(-1, correction=0)
-        unexplained = compute_accuracy_of_reference(task, one)
+        total = predictions.y.var(-1, correction=0)
+        spread = predictions.predictions.squeeze(-1).var(-1, correction=0)
+        unexplained = compute_score_of_reference(task, predictions)
         is_learnable = unexplained < (1 - LEARNABLE_VARIANCE) * total
         return (spread < CONSTANT_VARIANCE * total) & is_learnable
-    predicted = one.predictions.argmax(-1)
+    predicted = predictions.predictions.argmax(-1)
     most = predicted.mode(-1, keepdim=True).values
-    others = one.y != most
+    others = predictions.y != most
     alike = ((predicted == most) & others).sum(-1)
     count = others.sum(-1)
     return (count >= MIN_OTHERS) & (alike >= MIN_CONSTANT * count)

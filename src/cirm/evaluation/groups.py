@@ -120,14 +120,14 @@ def compute_group_means(values: Tensor, groups: GroupOfEachExample) -> Tensor:
 
 
 def compute_worst_group_mean(
-    values: Tensor, groups: GroupOfEachExample, highest: bool
+    values: Tensor, groups: GroupOfEachExample, is_highest_worst: bool
 ) -> Tensor:
     """Return the highest or else the lowest mean of a large enough group, [replica]."""
     means, large = (
         compute_group_means(values, groups),
         find_groups_with_enough_examples(groups),
     )
-    if highest:
+    if is_highest_worst:
         return means.masked_fill(~large, -torch.inf).amax(-1)
     return means.masked_fill(~large, torch.inf).amin(-1)
 
@@ -149,7 +149,7 @@ def _compute_group_sums(values: Tensor, groups: GroupOfEachExample) -> Tensor:
 
 
 def _standardise_targets(
-    environment: Environment, replicas: int
+    environment: Environment, n_replicas: int
 ) -> tuple[Environment, Tensor, Tensor]:
     """Scale targets to mean 0 and deviation 1; also return mean and deviation."""
     targets = environment.targets.reshape(-1, len(environment))
@@ -157,4 +157,4 @@ def _standardise_targets(
     scale = targets.std(-1, keepdim=True, correction=0).clamp(min=1e-12)
     scaled = ((targets - centre) / scale).reshape(environment.targets.shape)
     environment = replace(environment, targets=scaled)
-    return environment, centre.expand(replicas, 1), scale.expand(replicas, 1)
+    return environment, centre.expand(n_replicas, 1), scale.expand(n_replicas, 1)

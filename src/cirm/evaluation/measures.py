@@ -87,13 +87,13 @@ def predict_examples_of_environment(
     learner: Learner[Any],
     state: Any,  # noqa: ANN401
     environment: Environment,
-    replicas: int,
+    n_replicas: int,
 ) -> tuple[Tensor, Tensor]:
     """Return predictions [replica, n, k] and targets [replica, n] of all examples."""
     predictions, targets = [], []
     for start in range(0, len(environment), CHUNK):
         rows = torch.arange(start, min(start + CHUNK, len(environment)))
-        x, y = environment.take(rows.expand(replicas, -1))
+        x, y = environment.take(rows.expand(n_replicas, -1))
         predictions.append(predict_examples(learner, state, x))
         targets.append(y)
     return torch.cat(predictions, 1), torch.cat(targets, 1)

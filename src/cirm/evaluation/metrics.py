@@ -22,7 +22,7 @@ def compute_average_precision(
         weights: Weights of the rows, [n].
     """
     order = scores.double().argsort(descending=True, stable=True)
-    scores, mass = scores[order], get_row_weights_or_ones(weights, scores)[order]
+    scores, mass = scores[order], fill_in_row_weights(weights, scores)[order]
     found = (mass * is_positive[order]).cumsum(0)
     is_last = torch.ones(len(scores), dtype=torch.bool)
     is_last[:-1] = scores[1:] != scores[:-1]  # rows of equal scores count together
@@ -33,11 +33,11 @@ def compute_average_precision(
 
 
 def compute_balanced_accuracy(
-    decided: Tensor, targets: Tensor, weights: Tensor | None = None
+    predicted_classes: Tensor, targets: Tensor, weights: Tensor | None = None
 ) -> float:
     """Mean recall, in percent, of the classes that occur among the targets."""
-    mass = get_row_weights_or_ones(weights, targets)
-    correct = (decided == targets).double()
+    mass = fill_in_row_weights(weights, targets)
+    correct = (predicted_classes == targets).double()
     recalls = [
         (mass * correct)[targets == index].sum() / mass[targets == index].sum()
         for index in targets.unique()
@@ -46,17 +46,23 @@ def compute_balanced_accuracy(
 
 
 def compute_confusion_matrix(
-    decided: Tensor, targets: Tensor, count: int, weights: Tensor | None = None
+    predicted_classes: Tensor,
+    targets: Tensor,
+    n_classes: int,
+    weights: Tensor | None = None,
 ) -> Tensor:
     """Return the confusion matrix [class, predicted class], as weights of rows."""
-    matrix = torch.zeros(count * count, dtype=torch.float64)
-    places = targets * count + decided
-    mass = get_row_weights_or_ones(weights, targets)
-    return matrix.index_add(0, places, mass).reshape(count, count)
+    matrix = torch.zeros(n_classes * n_classes, dtype=torch.float64)
+    places = targets * n_classes + predicted_classes
+    mass = fill_in_row_weights(weights, targets)
+    return matrix.index_add(0, places, mass).reshape(n_classes, n_classes)
 
 
 def compute_f1_score(
-    decided: Tensor, targets: Tensor, count: int, weights: Tensor | None = None
+    predicted_classes: Tensor,
+    targets: Tensor,
+    n_classes: int,
+    weights: Tensor | None = None,
 ) -> float:
     """Harmonic mean of precision and recall, in percent.
 
@@ -64,10 +70,10 @@ def compute_f1_score(
     that occur among predictions or targets (macro F1). A class that is never predicted
     correctly has 0.
     """
-    matrix = compute_confusion_matrix(decided, targets, count, weights)
+    matrix = compute_confusion_matrix(predicted_classes, targets, n_classes, weights)
     correct, both = matrix.diagonal(), matrix.sum(0) + matrix.sum(1)
     scores = 2 * correct / both.clamp(min=1e-300)
-    if count == 2:
+    if n_classes == 2:
         return 100 * float(scores[1])
     return 100 * float(scores[both > 0].mean())
 
@@ -83,7 +89,7 @@ def compute_brier_score(
     classes = probabilities.shape[1]
     gaps = probabilities.double() - F.one_hot(targets, classes)
     squares = gaps.square().sum(-1) / (2 if classes == 2 else 1)
-    mass = get_row_weights_or_ones(weights, targets)
+    mass = fill_in_row_weights(weights, targets)
     return float((mass * squares).sum() / mass.sum())
 
 
@@ -104,15 +110,15 @@ def compute_mean_average_precision(probabilities: Tensor, targets: Tensor) -> fl
 
 
 def compute_worst_group_accuracy(
-    decided: Tensor, targets: Tensor, groups: Tensor
+    predicted_classes: Tensor, targets: Tensor, groups: Tensor
 ) -> float:
     """Lowest accuracy, in percent, over groups that are given for the rows, [n]."""
-    correct = (decided == targets).double()
+    correct = (predicted_classes == targets).double()
     rates = [correct[groups == group].mean() for group in groups.unique()]
     return 100 * float(torch.stack(rates).min())
 
 
-def get_row_weights_or_ones(weights: Tensor | None, rows: Tensor) -> Tensor:
+def fill_in_row_weights(weights: Tensor | None, rows: Tensor) -> Tensor:
     """Return the weights [n] of rows [n]; one each by default."""
     if weights is not None:
         return weights.double()

@@ -123,9 +123,9 @@ def run(
         curves: list[TrainingCurveRecord] = []
 
         def record_training_step(
-            step: int, steps: int, numbers: Terms, index: int = index
+            step: int, n_steps: int, numbers: Terms, index: int = index
         ) -> None:
-            done = before + (1 - before) * step / steps
+            done = before + (1 - before) * step / n_steps
             progress((index + done) / len(stream))
             for name, values in numbers.items():
                 curves.extend(  # noqa: B023  the list of this very stage
@@ -134,9 +134,9 @@ def run(
                 )
 
         def report_inference_step(
-            step: int, steps: int, _: Terms, index: int = index
+            step: int, n_steps: int, _: Terms, index: int = index
         ) -> None:
-            progress((index + before * step / steps) / len(stream))
+            progress((index + before * step / n_steps) / len(stream))
 
         source = randomness.at("stage", index)
         try:
@@ -193,8 +193,8 @@ def compute_mean_score(
     learner: Learner[Any],
     state: Any,  # noqa: ANN401  whatever the learner remembers
     environment: Environment,
-    replicas: int,
-    chunk: int = 4096,
+    n_replicas: int,
+    chunk_size: int = 4096,
 ) -> Tensor:
     """Return the mean score of each replica on an environment.
 
@@ -202,8 +202,8 @@ def compute_mean_score(
         learner: The learner.
         state: Its state.
         environment: The environment to score.
-        replicas: Number of replicas in the state.
-        chunk: Number of examples that are scored at once, to bound memory.
+        n_replicas: Number of replicas in the state.
+        chunk_size: Number of examples that are scored at once, to bound memory.
 
     Returns:
         Accuracies in percent or mean squared errors, [replica].
@@ -216,14 +216,14 @@ def compute_mean_score(
         >>> learner = create("erm", data, {"hidden": ()})
         >>> state = learner.init(Randomness((0,)))
         >>> state = state._replace(params=torch.zeros_like(state.params))
-        >>> compute_mean_score(learner, state, data, replicas=1).tolist()
+        >>> compute_mean_score(learner, state, data, n_replicas=1).tolist()
         [1.0]
     """
-    total = torch.zeros(replicas)
+    total = torch.zeros(n_replicas)
     device = learner.descent.device
-    for start in range(0, len(environment), chunk):
-        rows = torch.arange(start, min(start + chunk, len(environment)))
-        x, y = environment.take(rows.expand(replicas, -1))
+    for start in range(0, len(environment), chunk_size):
+        rows = torch.arange(start, min(start + chunk_size, len(environment)))
+        x, y = environment.take(rows.expand(n_replicas, -1))
         with torch.no_grad():
             predictions = learner.predict(state, x.to(device)).cpu()
         total += learner.likelihood.compute_scores(predictions, y).sum(-1)
@@ -261,31 +261,31 @@ def _iterate_scores_before_training(
 
 
 def _list_environments_to_score(
-    problem: Problem, last: bool, inferred: Stage
+    problem: Problem, is_last_stage: bool, inferred_stage: Stage
 ) -> Iterator[tuple[str, float | None, Environment]]:
     """Yield split, position and environment of all that is scored after a stage."""
     yield from (("train", None, e) for e in problem.train)
-    yield from (("inferred", None, e) for e in inferred)
+    yield from (("inferred", None, e) for e in inferred_stage)
     yield from (("test", None, e) for e in problem.test)
-    if last:
+    if is_last_stage:
         yield from (("sweep", position, e) for position, e in problem.sweep)
 
 
 def _iterate_squared_errors_of_linear_coefficients(
     learner: Learner[Any],
     state: Any,  # noqa: ANN401
-    truth: Tensor,
+    true_coefficients: Tensor,
     label: str,
     order: str,
     seeds: tuple[int, ...],
 ) -> Iterator[ScoreRecord]:
     """Yield squared errors of linear coefficients, read off predictions."""
-    width = truth.shape[-1]
+    width = true_coefficients.shape[-1]
     probes = torch.cat([torch.zeros(1, width), torch.eye(width)])
     with torch.no_grad():
         values = learner.predict(state, probes.expand(len(seeds), -1, -1))[..., 0]
     errors = compute_squared_errors_of_coefficients(
-        values[:, 1:] - values[:, :1], truth
+        values[:, 1:] - values[:, :1], true_coefficients
     )
     for seed, row in zip(seeds, errors.tolist(), strict=True):
         for name, error in zip(("causal", "noncausal"), row, strict=True):
@@ -298,19 +298,19 @@ def _iterate_scores_after_adaptation(
     learner: Learner[Any],
     state: Any,  # noqa: ANN401
     problem: Problem,
-    count: RowCount,
+    row_count: RowCount,
     label: str,
     order: str,
     seeds: tuple[int, ...],
 ) -> Iterator[AdaptedScoreRecord]:
     """Adapt to each unseen environment in turn, and yield the scores there."""
     for split, position, environment in list_unseen_environments(problem):
-        inputs = draw_unlabelled_inputs(environment, count, seeds)
+        inputs = draw_unlabelled_inputs(environment, row_count, seeds)
         adapted = learner.adapt(state, inputs.to(learner.descent.device))
         scores = compute_mean_score(learner, adapted, environment, len(seeds))
         for seed, number in zip(seeds, scores.tolist(), strict=True):
             yield AdaptedScoreRecord(
-                label, order, seed, str(count), environment.name, split,
+                label, order, seed, str(row_count), environment.name, split,
                 learner.likelihood.metric, number, position,
             )  # fmt: skip
 

@@ -63,16 +63,16 @@ class TrainingData:
 
     @classmethod
     def split(
-        cls, train: Sequence[Environment], seeds: tuple[int, ...], part: float
+        cls, train: Sequence[Environment], seeds: tuple[int, ...], fraction: float
     ) -> TrainingData:
         """Hold out a random part of each training environment, for each replica."""
         learn, held_out = [], []
         for environment in train:
-            size = round(part * len(environment))
+            size = round(fraction * len(environment))
             if not 0 < size < len(environment):
                 raise ValueError(
                     f"environment {environment.name!r} has {len(environment)} "
-                    f"examples, so a fraction of {part:g} would leave none for "
+                    f"examples, so a fraction of {fraction:g} would leave none for "
                     "training or none for scoring. Choose another fraction with "
                     "--hold-out."
                 )
@@ -164,13 +164,15 @@ class Rule(ABC):
             data: What the rule may see.
         """
 
-    def find_obstacle(self, stages: int, train: int, test: int) -> str:
+    def find_obstacle(
+        self, n_stages: int, n_training_environments: int, n_test_environments: int
+    ) -> str:
         """Return why the rule cannot be applied, or an empty string if it can.
 
         Args:
-            stages: Number of stages of the stream.
-            train: Number of training environments.
-            test: Number of test environments.
+            n_stages: Number of stages of the stream.
+            n_training_environments: Number of training environments.
+            n_test_environments: Number of test environments.
         """
         return ""
 
@@ -196,12 +198,14 @@ class NextEnvironmentRule(Rule):
         """Return the mean score on later stages before they were learned, [replica]."""
         return trained.next_scores.mean(1)
 
-    def find_obstacle(self, stages: int, train: int, test: int) -> str:
+    def find_obstacle(
+        self, n_stages: int, n_training_environments: int, n_test_environments: int
+    ) -> str:
         """Return an obstacle if there is only one stage."""
         return (
             ""
-            if stages > 1
-            else (f"this rule needs two or more stages, but there is only {stages}")
+            if n_stages > 1
+            else (f"this rule needs two or more stages, but there is only {n_stages}")
         )
 
 
@@ -248,10 +252,16 @@ class LeaveOneOutRule(Rule):
             )
         return trained.compute_mean_score([data.whole[trained.left_out]])
 
-    def find_obstacle(self, stages: int, train: int, test: int) -> str:
+    def find_obstacle(
+        self, n_stages: int, n_training_environments: int, n_test_environments: int
+    ) -> str:
         """Return an obstacle if there is only one training environment."""
         what = "two or more training environments"
-        return "" if train > 1 else f"this rule needs {what}, but there is only {train}"
+        return (
+            ""
+            if n_training_environments > 1
+            else f"this rule needs {what}, but there is only {n_training_environments}"
+        )
 
 
 class OracleRule(Rule):
@@ -270,11 +280,13 @@ class OracleRule(Rule):
             )
         return trained.compute_mean_score(data.test)
 
-    def find_obstacle(self, stages: int, train: int, test: int) -> str:
+    def find_obstacle(
+        self, n_stages: int, n_training_environments: int, n_test_environments: int
+    ) -> str:
         """Return an obstacle if there is no test environment."""
         return (
             ""
-            if test
+            if n_test_environments
             else "this rule needs a test environment, but the data set has none"
         )
 
@@ -332,9 +344,9 @@ def train_without_held_out_examples(
     for index, stage in enumerate(stream):
 
         def report_training_step(
-            step: int, steps: int, _: Terms, index: int = index
+            step: int, n_steps: int, _: Terms, index: int = index
         ) -> None:
-            progress((index + step / steps) / len(stream))
+            progress((index + step / n_steps) / len(stream))
 
         scores = trained.next_scores
         if index and left_out is None:

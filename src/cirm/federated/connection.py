@@ -110,13 +110,13 @@ class SiteMessenger:
                 exchange.record_offline_site(name)
 
     def wait_for_sites(
-        self, names: Sequence[str], enough: int, exchange: MessageExchangeRecord
+        self, names: Sequence[str], min_sites: int, exchange: MessageExchangeRecord
     ) -> None:
         """Wait until enough of these sites have joined; give the rest some time."""
         last_log, deadline = "", time.monotonic() + self.patience
         while missing := [name for name in names if name not in self.sites]:
             is_over = time.monotonic() > deadline
-            if len(names) - len(missing) >= enough and is_over:
+            if len(names) - len(missing) >= min_sites and is_over:
                 self.log(f"continuing without {', '.join(missing)}")
                 return
             if last_log != (last_log := ", ".join(missing)):
@@ -185,7 +185,7 @@ class SiteMessenger:
         return keys[0] or "" if keys else ""
 
     def _register_or_refuse_site(
-        self, node: int, reply: Message, exchange: MessageExchangeRecord
+        self, node_id: int, reply: Message, exchange: MessageExchangeRecord
     ) -> None:
         """Add a site by what it says about itself, or refuse it."""
         try:
@@ -199,17 +199,19 @@ class SiteMessenger:
             classes = tuple(map(str, notes["classes"]))
             site = SiteDataInfo(int(notes["examples"]), shape, classes)
             before = self.nodes.get(name)
-            if before is not None and before != node and before in self.online:
+            if before is not None and before != node_id and before in self.online:
                 raise ValueError(
                     f"another site already uses the name {name!r}; give each site its "
                     "own name"
                 )
         except (ValueError, KeyError, TypeError) as error:
-            exchange.refused[f"node {node}"] = f"the site cannot join: {error}"
-            self.log(f"refused site at node {node}: {exchange.refused[f'node {node}']}")
+            exchange.refused[f"node {node_id}"] = f"the site cannot join: {error}"
+            self.log(
+                f"refused site at node {node_id}: {exchange.refused[f'node {node_id}']}"
+            )
             return
         self.open_requests.pop(name, None)
-        self.nodes[name], self.sites[name] = node, site
+        self.nodes[name], self.sites[name] = node_id, site
         self.needs_prior.add(name)
         self.log(f"{name} has joined, with {site.examples:,} examples")
 

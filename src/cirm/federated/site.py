@@ -71,7 +71,9 @@ class FederatedSite:
         carry = _restore_admm_variables(tensors, notes, received["shared"])
         optimiser = learner.descent.create_optimiser(carry.local)
         restore_optimiser_state(optimiser, tensors)
-        viewer = learner.choose_batch_objectives(tensors["prior"], stage.examples)
+        viewer = learner.create_batch_objectives_function(
+            tensors["prior"], stage.examples
+        )
         steps_per_batch = learner.admm.steps_per_batch
         number, past = -1, carry.u[:, :0]  # the past takes part in the average only
         for turn in range(segment.first, segment.last):
@@ -85,7 +87,9 @@ class FederatedSite:
                 )
                 carry = rescale_lagrange_multipliers(carry, weights)
                 view = viewer(received["features"], batch)
-            follows, _ = learner.admm.find_step_in_admm_round(turn, stage.steps)
+            follows, _ = learner.admm.find_whether_step_follows_or_ends_round(
+                turn, stage.steps
+            )
             # The coordinator ends rounds.
             carry, values = take_local_gradient_step(
                 carry, view, optimiser, past, follows, ends_round=False
@@ -121,9 +125,9 @@ class FederatedSite:
         number = (segment.last - 1) // learner.admm.steps_per_batch
         batch = self._build_batch_by_number(assignment, number, f"slope {segment.last}")
         features = received["features"].clone().requires_grad_()
-        view = learner.choose_batch_objectives(tensors["prior"], stage.examples)(
-            features, batch
-        )
+        view = learner.create_batch_objectives_function(
+            tensors["prior"], stage.examples
+        )(features, batch)
         loss = view.feature_loss(received["shared"]).sum()
         return torch.autograd.grad(loss, features)[0]
 

@@ -61,13 +61,13 @@ class FederatedStudySettings:
         return cast("BIRM", create(self.learner, like, self.settings, self.preset))
 
     def check_data_format_of_site(
-        self, site: str, features: tuple[int, ...], classes: tuple[str, ...]
+        self, site_name: str, input_shape: tuple[int, ...], classes: tuple[str, ...]
     ) -> None:
         """Refuse a site whose data have another form."""
-        if (features, classes) != (self.features, self.classes):
+        if (input_shape, classes) != (self.features, self.classes):
             raise ValueError(
-                f"site {site!r}: the inputs of the site have the shape "
-                f"{list(features)} and its classes are {list(classes)}, but in the "
+                f"site {site_name!r}: the inputs of the site have the shape "
+                f"{list(input_shape)} and its classes are {list(classes)}, but in the "
                 f"study the shape is {list(self.features)} and the classes are "
                 f"{list(self.classes)}. Prepare the data of all sites in the same way."
             )
@@ -142,12 +142,12 @@ class SiteAssignment(NamedTuple):
 
 
 def split_stage_into_step_ranges(
-    admm: ADMM, epochs: int, steps: int, has_features: bool
+    admm: ADMM, n_epochs: int, steps_per_epoch: int, has_features: bool
 ) -> Iterator[StageStepRange]:
-    """Split a stage into segments; `steps` is the number of batches in an epoch."""
+    """Split a stage into segments; a step is a batch of an epoch."""
     length, total = (
-        admm.count_steps_per_admm_round(steps),
-        epochs * steps * admm.steps_per_batch,
+        admm.count_steps_per_admm_round(steps_per_epoch),
+        n_epochs * steps_per_epoch * admm.steps_per_batch,
     )
     first = 0
     while first < total:

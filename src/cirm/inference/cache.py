@@ -56,27 +56,27 @@ class CachedInference:
         return self.folder / f"{name}.json"
 
 
-def write_inferred_groups(path: Path, second: Tensor) -> None:
+def write_inferred_groups(path: Path, is_in_second_group: Tensor) -> None:
     """Write which examples [n] are in the second group."""
-    places = np.packbits(second.numpy()).tobytes()
+    places = np.packbits(is_in_second_group.numpy()).tobytes()
     content = {
-        "examples": len(second),
+        "examples": len(is_in_second_group),
         "second": places.hex(),
         "sha256": hashlib.sha256(places).hexdigest(),
     }
     write_text_atomically(path, json.dumps(content) + "\n")
 
 
-def read_inferred_groups(path: Path, examples: int) -> Tensor | None:
+def read_inferred_groups(path: Path, n_examples: int) -> Tensor | None:
     """Read which examples [n] are in the second group; None without a valid file."""
     try:
         content = json.loads(path.read_text("utf-8"))
         places = bytes.fromhex(content["second"])
         whole = content["sha256"] == hashlib.sha256(places).hexdigest()
-        fits = content["examples"] == examples
+        fits = content["examples"] == n_examples
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
     if not whole or not fits:
         return None
-    bits = np.unpackbits(np.frombuffer(places, np.uint8), count=examples)
+    bits = np.unpackbits(np.frombuffer(places, np.uint8), count=n_examples)
     return torch.from_numpy(bits.astype(bool))

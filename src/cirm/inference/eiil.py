@@ -111,7 +111,7 @@ class EIIL:
 
     def infer_groups(
         self,
-        pool: Environment,
+        pooled_environment: Environment,
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
     ) -> Tensor:
@@ -125,38 +125,40 @@ class EIIL:
                 f"{len(randomness.seeds)} seeds were given. Give a single seed, and "
                 "repeat the call for each of the others."
             )
-        slopes = self.compute_loss_derivatives(pool, randomness.at("reference"), watch)
+        slopes = self.compute_loss_derivatives(
+            pooled_environment, randomness.at("reference"), watch
+        )
         if not self.steps:
             return slopes > 0
-        start = randomness.at("places").normal(len(pool))[0]
+        start = randomness.at("places").normal(len(pooled_environment))[0]
         return (
             find_groups_of_highest_irm_penalty(slopes, start, self.steps, self.rate) > 0
         )
 
     def compute_loss_derivatives(
         self,
-        pool: Environment,
+        pooled_environment: Environment,
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
     ) -> Tensor:
         """Train a reference model; return the derivatives of its losses, [n]."""
-        likelihood = choose_likelihood(pool.task)
-        outputs = self.outputs or max(1, len(pool.task.classes))
-        inputs = torch.Size(pool.features).numel()
+        likelihood = choose_likelihood(pooled_environment.task)
+        outputs = self.outputs or max(1, len(pooled_environment.task.classes))
+        inputs = torch.Size(pooled_environment.features).numel()
         network = MLP((inputs, *self.hidden, outputs), self.activation)
         params = self._build_descent().minimise(
             self._compute_loss,
             network.init(randomness.at("params")),
             (network, likelihood),
-            (pool,),
+            (pooled_environment,),
             randomness,
             watch,
         )
-        rows = torch.arange(len(pool)).unsqueeze(0)
+        rows = torch.arange(len(pooled_environment)).unsqueeze(0)
         slopes = []
         with torch.no_grad():
             for some in rows.split(CHUNK, 1):
-                x, y = pool.take(some)
+                x, y = pooled_environment.take(some)
                 slopes.append(
                     likelihood.compute_output_scale_gradients(network(params, x), y)
                 )
@@ -172,7 +174,7 @@ class EIIL:
 
 
 def find_groups_of_highest_irm_penalty(
-    slopes: Tensor, logits: Tensor, steps: int, rate: float
+    loss_derivatives: Tensor, initial_logits: Tensor, n_steps: int, learning_rate: float
 ) -> Tensor:
     """Maximise the mean penalty with Adam; return logits [n] of the second group.
 
@@ -180,23 +182,27 @@ def find_groups_of_highest_irm_penalty(
     (mean (1 - q) s)^2. Their mean has the gradient g q (1 - q) s / n, where g is the
     difference of the two means.
     """
-    scaled, mean = slopes / len(slopes), slopes.mean()
-    logits = logits.clone()
-    optimiser = torch.optim.Adam([logits], lr=rate, maximize=True, fused=True)
-    for _ in range(steps):
-        q = logits.sigmoid()
+    scaled, mean = loss_derivatives / len(loss_derivatives), loss_derivatives.mean()
+    initial_logits = initial_logits.clone()
+    optimiser = torch.optim.Adam(
+        [initial_logits], lr=learning_rate, maximize=True, fused=True
+    )
+    for _ in range(n_steps):
+        q = initial_logits.sigmoid()
         gap = 2 * q.dot(scaled) - mean
-        logits.grad = q.addcmul_(q, q, value=-1).mul_(scaled).mul_(gap)
+        initial_logits.grad = q.addcmul_(q, q, value=-1).mul_(scaled).mul_(gap)
         optimiser.step()
-    return logits
+    return initial_logits
 
 
-def split_environment_by_group(pool: Environment, second: Tensor) -> Stage:
-    """Return the groups that are not empty as environments, by `second` [n]."""
-    groups = [(second == side).nonzero().T for side in (False, True)]
+def split_environment_by_group(
+    pooled_environment: Environment, is_in_second_group: Tensor
+) -> Stage:
+    """Return the groups that are not empty as environments; the flags are [n]."""
+    groups = [(is_in_second_group == side).nonzero().T for side in (False, True)]
     filled = [rows for rows in groups if rows.numel()]
     return tuple(
-        pool.subset(rows).rename(f"inferred {index}")
+        pooled_environment.subset(rows).rename(f"inferred {index}")
         for index, rows in enumerate(filled)
     )
 

@@ -89,7 +89,7 @@ PARTS = ("network", "likelihood", "descent")
 
 
 def get_learner_class(
-    learner: LearnerLike, import_paths: bool = True
+    learner: LearnerLike, allow_import_paths: bool = True
 ) -> type[Learner[Any]]:
     """Return the class of a learner.
 
@@ -97,8 +97,8 @@ def get_learner_class(
         learner: A key such as "erm", the name of an entry point of the group
             `cirm.learners`, an import path `package.module:Class`, a subclass of
             `Learner`, or an instance.
-        import_paths: Whether an import path is accepted. Switch it off for keys that
-            come from a file, which may name any module.
+        allow_import_paths: Whether an import path is accepted. Switch it off for keys
+            that come from a file, which may name any module.
 
     Raises:
         ValueError: If there is no such learner, or it cannot be imported.
@@ -109,7 +109,11 @@ def get_learner_class(
     """
     from cirm.learners.base import Learner
 
-    cls = REGISTRY.load(learner, import_paths) if isinstance(learner, str) else learner
+    cls = (
+        REGISTRY.load(learner, allow_import_paths)
+        if isinstance(learner, str)
+        else learner
+    )
     if isinstance(cls, Learner):
         return type(cls)
     if not isinstance(cls, type) or not issubclass(cls, Learner):
@@ -227,7 +231,7 @@ def check_setting_names(learner: LearnerLike, names: Iterable[str]) -> None:
             )
 
 
-def get_preset_settings(learner: LearnerLike, name: str) -> Mapping[str, Any]:
+def get_preset_settings(learner: LearnerLike, preset: str) -> Mapping[str, Any]:
     """Return the settings that a learner has under the name of a preset.
 
     Example:
@@ -235,16 +239,16 @@ def get_preset_settings(learner: LearnerLike, name: str) -> Mapping[str, Any]:
         {'memory': 100, 'rate': 0.001, 'dropout': 0.75}
     """
     presets = get_learner_class(learner).presets
-    if name and name not in presets:
+    if preset and preset not in presets:
         known = (
             f"Choose one of {', '.join(presets)}."
             if presets
             else ("This learner has no presets; leave out --preset.")
         )
         raise ValueError(
-            f"The learner {get_learner_key(learner)} has no preset {name!r}. {known}"
+            f"The learner {get_learner_key(learner)} has no preset {preset!r}. {known}"
         )
-    return presets[name] if name else {}
+    return presets[preset] if preset else {}
 
 
 def create(
@@ -325,14 +329,14 @@ def create(
     return bound.adjust_settings_to_inputs(environment.features, chosen)
 
 
-def train_on_tiny_data(learner: LearnerLike, regression: bool = False) -> Tensor:
+def train_on_tiny_data(learner: LearnerLike, is_regression: bool = False) -> Tensor:
     """Train a learner for two epochs on two tiny environments, one after the other.
 
     This is a quick check that a learner works, for example one that you are writing.
 
     Args:
         learner: Any form that `create` accepts.
-        regression: Whether the targets are numbers instead of two classes.
+        is_regression: Whether the targets are numbers instead of two classes.
 
     Returns:
         Predictions [1, 20, k] for the first environment.
@@ -348,8 +352,8 @@ def train_on_tiny_data(learner: LearnerLike, regression: bool = False) -> Tensor
 
     randomness = Randomness((0,))
     inputs = randomness.at("inputs").normal(40, 3)[0]
-    targets = inputs[:, 0] if regression else (inputs[:, 0] > 0).long()
-    task = Task.regression() if regression else Task.classification(2)
+    targets = inputs[:, 0] if is_regression else (inputs[:, 0] > 0).long()
+    task = Task.regression() if is_regression else Task.classification(2)
     environments = [
         Environment(name, x, y, task)
         for name, x, y in zip("ab", inputs.split(20), targets.split(20), strict=True)
@@ -375,10 +379,12 @@ def _check_learner_supports_task(learner: LearnerLike, task: Task) -> None:
 
 
 def _build_default_network(
-    environment: Environment, shape: Mapping[str, Any]
+    environment: Environment, network_settings: Mapping[str, Any]
 ) -> Network:
     """Return a network for the inputs and the task of an environment."""
     from cirm.networks import build_network
 
-    outputs = shape["outputs"] or max(1, len(environment.task.classes))
-    return build_network(shape["network"], environment.features, outputs, shape)
+    outputs = network_settings["outputs"] or max(1, len(environment.task.classes))
+    return build_network(
+        network_settings["network"], environment.features, outputs, network_settings
+    )

@@ -127,33 +127,35 @@ class Align(Learner[AlignState]):
         return {"risk": risk, "penalty": self.penalty * distances.mean(-1)}
 
     def compute_distances_between_moments(
-        self, moments: FeatureMoments, kept: FeatureMoments, new: int
+        self, moments: FeatureMoments, stored_moments: FeatureMoments, n_new: int
     ) -> Tensor:
         """Return the distances of all pairs that are aligned, [replica, pair].
 
-        Of the moments, the first `new` are of the stage, the others of the memory.
+        Of the moments, the first `n_new` are of the stage, the others of the memory.
         """
-        past = kept.means.shape[1]
-        first, second = list_environment_pairs(new)
+        past = stored_moments.means.shape[1]
+        first, second = list_environment_pairs(n_new)
         pairs = [
             (
                 select_feature_moments_of_environments(moments, first),
                 select_feature_moments_of_environments(moments, second),
             )
         ]
-        every = [place for place in range(new) for _ in range(past)]
+        every = [place for place in range(n_new) for _ in range(past)]
         pairs.append(
             (
                 select_feature_moments_of_environments(moments, every),
-                select_feature_moments_of_environments(kept, [*range(past)] * new),
+                select_feature_moments_of_environments(
+                    stored_moments, [*range(past)] * n_new
+                ),
             )
         )
-        replayed = range(new, moments.means.shape[1])
+        replayed = range(n_new, moments.means.shape[1])
         own = list(range(len(replayed)))
         pairs.append(
             (
                 select_feature_moments_of_environments(moments, list(replayed)),
-                select_feature_moments_of_environments(kept, own),
+                select_feature_moments_of_environments(stored_moments, own),
             )
         )
         return torch.cat([compute_moment_distances(*pair) for pair in pairs], 1)

@@ -39,7 +39,7 @@ class Anchor(Learner[MomentRegressionState]):
 
     Example:
         >>> from cirm.learners import train_on_tiny_data
-        >>> train_on_tiny_data(Anchor(), regression=True).shape
+        >>> train_on_tiny_data(Anchor(), is_regression=True).shape
         torch.Size([1, 20, 1])
     """
 

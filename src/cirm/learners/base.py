@@ -193,7 +193,9 @@ class Learner(Generic[State]):
         Returns:
             Class probabilities [replica, n, k], or values [replica, n, 1].
         """
-        return self.likelihood.predict(self.outputs(state, inputs))
+        return self.likelihood.convert_outputs_to_predictions(
+            self.outputs(state, inputs)
+        )
 
     def adapt(self, state: State, inputs: Tensor) -> State:
         """Adapt to a new environment, of which only inputs are known.

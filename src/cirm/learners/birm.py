@@ -131,7 +131,7 @@ class BIRM(Learner[BIRMState]):
         watch: Watch = ignore_training_steps,
     ) -> BIRMState:
         """Find the w that the environments of the stage and the past agree on."""
-        view = self.choose_batch_objectives(
+        view = self.create_batch_objectives_function(
             self.get_prior_parameters(state), count_examples(stage)
         )
         features, shared = self.get_initial_parameters_of_stage(state)
@@ -151,8 +151,8 @@ class BIRM(Learner[BIRMState]):
         """Return what environments need to know of the past: nothing, [replica, 0]."""
         return state.params[:, :0]
 
-    def choose_batch_objectives(
-        self, prior: Tensor, examples: float
+    def create_batch_objectives_function(
+        self, prior: Tensor, n_examples: float
     ) -> Callable[[Tensor, Batch], ADMMBatchObjectives]:
         """Return the function from features and a batch to the view of `ADMM.solve`."""
         return (

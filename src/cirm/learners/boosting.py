@@ -221,19 +221,19 @@ class Boosting(Learner[BoostingState]):
 def copy_trees_into_tensors(
     model: Any,  # noqa: ANN401
     forest: BoostedTreeEnsembles,
-    targets: list[int],
+    output_indices: list[int],
 ) -> None:
     """Copy the trees of a scikit-learn model into a forest that is large enough.
 
-    The trees of an iteration add to the outputs `targets`, in this order.
+    The trees of an iteration add to the outputs `output_indices`, in this order.
     """
-    forest.baseline[targets] += torch.from_numpy(
+    forest.baseline[output_indices] += torch.from_numpy(
         np.asarray(model._baseline_prediction, dtype=np.float64).reshape(-1)
     )
     trees = [
         (target, tree.nodes)
         for trees in model._predictors
-        for target, tree in zip(targets, trees, strict=True)
+        for target, tree in zip(output_indices, trees, strict=True)
     ]
     for place, (target, nodes) in enumerate(trees):
         size, inner = len(nodes), ~nodes["is_leaf"].astype(bool)

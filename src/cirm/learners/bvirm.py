@@ -144,7 +144,9 @@ class BVIRM(Learner[BVIRMState]):
     def init(self, randomness: Randomness) -> BVIRMState:
         """Return the prior, and random means to start from."""
         means = self.network.init(randomness.at("params")).to(self.descent.device)
-        posterior = create_diagonal_gaussian(means, self.prior_std, centred=True)
+        posterior = create_diagonal_gaussian(
+            means, self.prior_std, is_centred_at_zero=True
+        )
         w_size = 2 * (self.network.size - self._first_head_index)
         past = means.new_zeros(len(means), int(self.past_at_zero), w_size)
         return BVIRMState(posterior, means, past)
@@ -157,7 +159,7 @@ class BVIRM(Learner[BVIRMState]):
         watch: Watch = ignore_training_steps,
     ) -> BVIRMState:
         """Find the posterior that the stage's environments and the past agree on."""
-        view = self.choose_batch_objectives(
+        view = self.create_batch_objectives_function(
             self.get_prior_parameters(state), count_examples(stage)
         )
         features, shared = self.get_initial_parameters_of_stage(state)
@@ -182,11 +184,11 @@ class BVIRM(Learner[BVIRMState]):
         """Return what environments need to know: the posterior, [replica, 2p]."""
         return flatten_gaussian_to_vector(state.posterior)
 
-    def choose_batch_objectives(
-        self, prior: Tensor, examples: float
+    def create_batch_objectives_function(
+        self, prior: Tensor, n_examples: float
     ) -> Callable[[Tensor, Batch], ADMMBatchObjectives]:
         """Return the function from features and a batch to the view of `ADMM.solve`."""
-        kl_weight = self.beta * compute_kl_weight(self.kl_scale, examples)
+        kl_weight = self.beta * compute_kl_weight(self.kl_scale, n_examples)
         return partial(
             self.compute_posterior_objectives,
             prior=self.split_posterior_at_head(restore_gaussian_from_vector(prior)),

@@ -130,7 +130,7 @@ class DER(Learner[DERState]):
             if self.memory:
                 with torch.no_grad():
                     outputs = self.network(params, batch.x)
-                memory = self.add_stage_to_replay_reservoir(
+                memory = self.add_batch_to_replay_reservoir(
                     memory, batch, outputs, reservoir_draws
                 )
             return found
@@ -170,7 +170,7 @@ class DER(Learner[DERState]):
             select_rows_of_replay_reservoir(memory, rows) if rows.shape[1] else memory
         )
 
-    def add_stage_to_replay_reservoir(
+    def add_batch_to_replay_reservoir(
         self, memory: ReplayReservoir, batch: Batch, outputs: Tensor, draws: RandomDraws
     ) -> ReplayReservoir:
         """Return the reservoir after the examples of a batch arrived."""

@@ -45,7 +45,7 @@ class DRIG(Learner[MomentRegressionState]):
 
     Example:
         >>> from cirm.learners import train_on_tiny_data
-        >>> train_on_tiny_data(DRIG(), regression=True).shape
+        >>> train_on_tiny_data(DRIG(), is_regression=True).shape
         torch.Size([1, 20, 1])
     """
 

@@ -153,9 +153,11 @@ class EWC(Learner[EWCState]):
         second derivative of the loss.
         """
         if self.fisher == "labels":
-            return self.likelihood.compute_residuals(outputs, targets).unsqueeze(-1)
+            return self.likelihood.compute_output_gradients(outputs, targets).unsqueeze(
+                -1
+            )
         outputs.requires_grad_()
-        residuals = self.likelihood.compute_residuals(outputs, targets)
+        residuals = self.likelihood.compute_output_gradients(outputs, targets)
         rows = [
             torch.autograd.grad(row.sum(), outputs, retain_graph=True)[0]
             for row in residuals.unbind(-1)

@@ -20,7 +20,7 @@ from cirm.training import build_averaging_weights
 CHUNK = 4096  # examples whose features are computed at once, to bound memory
 
 
-def compute_environment_features(
+def compute_features_and_targets_of_environment(
     learner: Learner[Any], params: Tensor, environment: Environment
 ) -> tuple[Tensor, Tensor]:
     """Return features [replica, n, width] and targets of all examples, without noise.
@@ -51,7 +51,9 @@ def compute_feature_moments_of_stage(
     """Return the feature moments of each environment of a stage."""
     moments = create_empty_feature_moments(learner.network, params)
     for environment in stage:
-        features, y = compute_environment_features(learner, params, environment)
+        features, y = compute_features_and_targets_of_environment(
+            learner, params, environment
+        )
         share = build_averaging_weights((y.shape[1],), y.device)
         own = compute_feature_moments(features, share.expand(len(y), -1, -1))
         moments = concatenate_feature_moments(moments, own)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from cirm.environments import Stage
 from cirm.learners.base import ORIGINAL, Learner
-from cirm.learners.features import compute_environment_features
+from cirm.learners.features import compute_features_and_targets_of_environment
 from cirm.memory import move_tensors_to_device
 from cirm.objectives import (
     Batch,
@@ -114,7 +114,9 @@ class Fishr(Learner[FishrState]):
         """Return the variances in each environment of a stage, [replica, e, head]."""
         found = []
         for environment in stage:
-            features, y = compute_environment_features(self, params, environment)
+            features, y = compute_features_and_targets_of_environment(
+                self, params, environment
+            )
             share = build_averaging_weights((y.shape[1],), y.device)
             outputs = apply_linear_heads(params[:, self.network.head], features)
             found.append(

@@ -53,26 +53,33 @@ class PlayerTrainingSettings:
     metric: str
 
     def train_players_in_turn(
-        self, movers: list[Tensor], stage: Stage, randomness: Randomness, watch: Watch
+        self,
+        trained_params: list[Tensor],
+        stage: Stage,
+        randomness: Randomness,
+        watch: Watch,
     ) -> None:
         """Move the players, in place, until the epochs or all games are over."""
         steps = self.descent.count_steps(stage)
-        stopped, playing = movers, movers[0].new_ones(len(movers[0]), dtype=torch.bool)
+        stopped, playing = (
+            trained_params,
+            trained_params[0].new_ones(len(trained_params[0]), dtype=torch.bool),
+        )
         for step, batch, numbers in self.descent.minimise_in_turn(
-            self.loss, movers, stage, randomness
+            self.loss, trained_params, stage, randomness
         ):
-            for mover, last in zip(movers, stopped, strict=True):
+            for mover, last in zip(trained_params, stopped, strict=True):
                 mover[~playing] = last[~playing]
             epoch_ends, may_stop = (
                 step % steps == 0,
                 self.rule.may_game_stop_at_step(step),
             )
             if self.score and (epoch_ends or may_stop):
-                score = self.score(movers, batch)
+                score = self.score(trained_params, batch)
                 if may_stop:
-                    check_parameters_are_finite(torch.cat(movers, -1), step)
+                    check_parameters_are_finite(torch.cat(trained_params, -1), step)
                     playing = playing & (score >= 100 * (self.rule.accuracy or 0))
-                    stopped = [mover.clone() for mover in movers]
+                    stopped = [mover.clone() for mover in trained_params]
                 numbers |= {self.metric: score, "playing": playing.float()}
             if epoch_ends or not playing.any():
                 watch(step, steps * self.descent.epochs, numbers)
@@ -84,7 +91,7 @@ def compute_mean_score_of_outputs(
     likelihood: Likelihood, outputs: Tensor, batch: Batch
 ) -> Tensor:
     """Return the mean score [replica] of outputs [replica, sample, n, k] on a batch."""
-    predictions = likelihood.predict(outputs)
+    predictions = likelihood.convert_outputs_to_predictions(outputs)
     return likelihood.compute_scores(predictions, batch.y).mean(-1)
 
 

@@ -112,7 +112,7 @@ class GEM(Learner[GEMState]):
             stage,
             self.memory,
             randomness.at("memory"),
-            total=self.budget == "total",
+            is_total_size=self.budget == "total",
         )
         return GEMState(params, memory)
 

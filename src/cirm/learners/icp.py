@@ -70,7 +70,7 @@ class ICP(Learner[ICPState]):
 
     Example:
         >>> from cirm.learners import train_on_tiny_data
-        >>> train_on_tiny_data(ICP(), regression=True).shape
+        >>> train_on_tiny_data(ICP(), is_regression=True).shape
         torch.Size([1, 20, 1])
     """
 
@@ -163,9 +163,9 @@ class ICP(Learner[ICPState]):
             coefficients,
         )
 
-    def _compute_t_quantiles(self, examples: Tensor, sets: Tensor) -> Tensor:
+    def _compute_t_quantiles(self, examples: Tensor, feature_sets: Tensor) -> Tensor:
         """Return half widths of intervals in standard errors, [replica, set, 1]."""
-        sizes = sets.sum(-1, keepdim=True).double()
+        sizes = feature_sets.sum(-1, keepdim=True).double()
         free = (examples[:, None, None] - sizes - 1).clamp(min=1)
         tail = 1 - self.level / (2 * sizes.clamp(min=1))
         return torch.from_numpy(special.stdtrit(free.numpy(), tail.numpy()))
@@ -178,29 +178,34 @@ def compute_second_moments_of_environments(x: Tensor, y: Tensor) -> Tensor:
     return whole.mT @ whole
 
 
-def list_candidate_feature_sets(pooled: Tensor, most: int) -> Tensor:
-    """Return all subsets [replica, set, d] of the `most` strongest features."""
-    width = pooled.shape[-1] - 2
-    every = torch.ones(len(pooled), 1, width, dtype=torch.bool)
-    coefficients, errors = fit_regression_for_each_feature_set(pooled, every)
+def list_candidate_feature_sets(pooled_moments: Tensor, max_features: int) -> Tensor:
+    """Return all subsets [replica, set, d] of the `max_features` strongest features."""
+    width = pooled_moments.shape[-1] - 2
+    every = torch.ones(len(pooled_moments), 1, width, dtype=torch.bool)
+    coefficients, errors = fit_regression_for_each_feature_set(pooled_moments, every)
     weight = (coefficients[:, 0, 1:] / errors[:, 0].clamp(min=1e-300)).abs()
-    chosen = weight.topk(min(most, width), dim=-1).indices.sort(-1).values
+    chosen = weight.topk(min(max_features, width), dim=-1).indices.sort(-1).values
     kinds = torch.tensor(list(product([False, True], repeat=chosen.shape[1])))
     places = chosen.unsqueeze(1).expand(-1, len(kinds), -1)
-    kinds = kinds.expand(len(pooled), -1, -1)
+    kinds = kinds.expand(len(pooled_moments), -1, -1)
     return every.new_zeros(*kinds.shape[:2], width).scatter(-1, places, kinds)
 
 
 def fit_regression_for_each_feature_set(
-    pooled: Tensor, sets: Tensor
+    pooled_moments: Tensor, feature_sets: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Fit least squares on sets [replica, set, d] of features.
 
     Returns coefficients [replica, set, d + 1] with the intercept first, and standard
     errors of all but the intercept, [replica, set, d]. Both are zero outside the set.
     """
-    inside = torch.cat([torch.ones_like(sets[..., :1]), sets], -1).double()
-    products, target = pooled[:, None, :-1, :-1], pooled[:, None, :-1, -1]
+    inside = torch.cat(
+        [torch.ones_like(feature_sets[..., :1]), feature_sets], -1
+    ).double()
+    products, target = (
+        pooled_moments[:, None, :-1, :-1],
+        pooled_moments[:, None, :-1, -1],
+    )
     scale = products.diagonal(dim1=-2, dim2=-1).clamp(min=1e-300).sqrt()
     inside = inside / scale
     # Features outside the set have zero rows, which the pseudo-inverse leaves zero.
@@ -209,8 +214,8 @@ def fit_regression_for_each_feature_set(
     )
     inverse = inside.unsqueeze(-1) * inverse * inside.unsqueeze(-2)
     coefficients = (inverse @ target.unsqueeze(-1)).squeeze(-1)
-    rest = pooled[:, None, -1, -1] - (coefficients * target).sum(-1)
-    free = (pooled[:, None, 0, 0] - sets.sum(-1) - 1).clamp(min=1)
+    rest = pooled_moments[:, None, -1, -1] - (coefficients * target).sum(-1)
+    free = (pooled_moments[:, None, 0, 0] - feature_sets.sum(-1) - 1).clamp(min=1)
     variance = (rest.clamp(min=0) / free).unsqueeze(-1)
     spread = inverse.diagonal(dim1=-2, dim2=-1)[..., 1:].clamp(min=0)
     return coefficients, (variance * spread).sqrt()

@@ -113,11 +113,13 @@ class IRMG(Learner[IRMGState]):
         past = state.players if self.past else state.players[:, :0]
         movers = self._create_player_networks(state, len(stage), randomness)
         names = [environment.name for environment in stage]
-        loss = partial(self.compute_loss, past=past, names=[*names, "representation"])
+        loss = partial(
+            self.compute_loss, past_players=past, names=[*names, "representation"]
+        )
         rule = choose_stop_rule_of_game(
             self.likelihood, self.warm_start, self.stop_accuracy
         )
-        score = partial(self._compute_score_of_player_average, past=past)
+        score = partial(self._compute_score_of_player_average, past_players=past)
         game = PlayerTrainingSettings(
             self.descent, loss, rule, score, self.likelihood.metric
         )
@@ -138,37 +140,42 @@ class IRMG(Learner[IRMGState]):
 
     def compute_loss(
         self,
-        turn: int,
-        movers: list[Tensor],
+        mover_index: int,
+        trained_params: list[Tensor],
         batch: Batch,
-        past: Tensor,
+        past_players: Tensor,
         names: list[str],
     ) -> Terms:
         """Risk of the average in the mover's environment, or for the body the mean."""
-        alone = turn < len(batch.sizes)
-        x, y = batch.split_by_environment()[turn] if alone else (batch.x, batch.y)
+        alone = mover_index < len(batch.sizes)
+        x, y = (
+            batch.split_by_environment()[mover_index] if alone else (batch.x, batch.y)
+        )
         losses = self.likelihood.compute_losses(
-            self._average_outputs_of_players(movers, past, x, batch.noise, turn), y
+            self._average_outputs_of_players(
+                trained_params, past_players, x, batch.noise, mover_index
+            ),
+            y,
         )
         if alone:
-            risk = batch.average_losses_of_environment(losses, turn)
+            risk = batch.average_losses_of_environment(losses, mover_index)
         else:
             risk = average_values_by_environment(losses, batch.share).mean(-1)
-        return {f"risk {names[turn]}": risk}
+        return {f"risk {names[mover_index]}": risk}
 
     def _create_player_networks(
-        self, state: IRMGState, count: int, randomness: Randomness
+        self, state: IRMGState, n_players: int, randomness: Randomness
     ) -> list[Tensor]:
-        """Return `count` players, first those of the state, and any representation."""
+        """Return the players, first those of the state, and any representation."""
         old = state.players if state.players.shape[1] else state.past
         fresh = [
             self.network.init(randomness.at("player", index))[
                 :, self._first_head_index :
             ]
-            for index in range(old.shape[1], count)
+            for index in range(old.shape[1], n_players)
         ]
         movers = [
-            *old.unbind(1)[:count],
+            *old.unbind(1)[:n_players],
             *fresh,
             *self._get_shared_representation(state),
         ]
@@ -179,19 +186,21 @@ class IRMG(Learner[IRMGState]):
 
     def _average_outputs_of_players(
         self,
-        members: list[Tensor],
-        past: Tensor,
+        players: list[Tensor],
+        past_players: Tensor,
         inputs: Tensor,
         noise: RandomDraws | None = None,
-        turn: int = 0,
+        training_index: int = 0,
     ) -> Tensor:
-        """Return average outputs [replica, n, k]; with noise, as the `turn` learns.
+        """Return average outputs [replica, n, k]; with noise, as one player learns.
 
         With a shared representation this is the output of the average head.
         """
         if self._first_head_index:
-            head = average_outputs_with_past_models(members[:-1], list(past.unbind(1)))
-            params = torch.cat([members[-1], head], -1)
+            head = average_outputs_with_past_models(
+                players[:-1], list(past_players.unbind(1))
+            )
+            params = torch.cat([players[-1], head], -1)
             if not head.requires_grad:
                 return self.network(params, inputs, noise)
             # Only a head moves, so no gradient is needed in the representation.
@@ -199,17 +208,19 @@ class IRMG(Learner[IRMGState]):
             rows = head.unflatten(-1, (-1, self.network.outputs))
             return torch.baddbmm(rows[:, -1:], features, rows[:, :-1])
         answers = [
-            self.network(member, inputs, noise if index == turn else None)
-            for index, member in enumerate(members)
+            self.network(member, inputs, noise if index == training_index else None)
+            for index, member in enumerate(players)
         ]
         return average_outputs_with_past_models(
-            answers, [self.network(w, inputs) for w in past.unbind(1)]
+            answers, [self.network(w, inputs) for w in past_players.unbind(1)]
         )
 
     @torch.no_grad()
     def _compute_score_of_player_average(
-        self, members: list[Tensor], batch: Batch, past: Tensor
+        self, players: list[Tensor], batch: Batch, past_players: Tensor
     ) -> Tensor:
         """Return the mean score of the average on a batch, [replica]."""
-        outputs = self._average_outputs_of_players(members, past, batch.x).unsqueeze(1)
+        outputs = self._average_outputs_of_players(
+            players, past_players, batch.x
+        ).unsqueeze(1)
         return compute_mean_score_of_outputs(self.likelihood, outputs, batch)

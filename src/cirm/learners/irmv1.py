@@ -86,14 +86,16 @@ class IRMv1(Learner[PointState]):
 
     def compute_loss(self, params: Tensor, past: PointState, batch: Batch) -> Terms:
         """Return the penalised risk of each replica."""
-        outputs, penalties = self.compute_penalties(params, batch)
+        outputs, penalties = self.compute_outputs_and_penalties(params, batch)
         losses = self.likelihood.compute_losses(outputs, batch.y)
         risk = average_values_by_environment(losses, batch.share).mean(-1)
         penalty = penalties.mean(-1)
         weight = self.get_penalty_weight(batch.progress)
         return build_terms_of_penalised_loss(risk, penalty, weight, params, self.l2)
 
-    def compute_penalties(self, params: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    def compute_outputs_and_penalties(
+        self, params: Tensor, batch: Batch
+    ) -> tuple[Tensor, Tensor]:
         """Return outputs [replica, n, k] and penalties of environments [replica, e]."""
         if self.slope == "factor":
             outputs = self.network(params, batch.x, batch.noise)

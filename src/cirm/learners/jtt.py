@@ -96,7 +96,10 @@ class JTT(Learner[PointState]):
         """Return the risk weighted by the errors of the first model, `past`."""
         with torch.no_grad():
             outputs = self.network(past.params, batch.x).unsqueeze(1)
-            wrong = self.likelihood.predict(outputs).argmax(-1) != batch.y
+            wrong = (
+                self.likelihood.convert_outputs_to_predictions(outputs).argmax(-1)
+                != batch.y
+            )
         weights = torch.where(wrong, self.upweight, 1.0)
         outputs = self.network(params, batch.x, batch.noise)
         losses = self.likelihood.compute_losses(outputs, batch.y)

@@ -105,17 +105,17 @@ class LabelShift(Learner[LabelShiftState]):
 
 
 def estimate_class_frequencies(
-    probabilities: Tensor, known: Tensor, iterations: int
+    probabilities: Tensor, training_frequencies: Tensor, n_iterations: int
 ) -> Tensor:
     """Estimate class frequencies [replica, k] by expectation-maximisation.
 
     The probabilities [replica, n, k] are those of a classifier trained where classes
-    had the frequencies `known` [replica, k].
+    had the frequencies `training_frequencies` [replica, k].
     """
-    p, known = probabilities.double(), known.double()
-    found = known
-    for _ in range(iterations):
-        weighted = p * (found / known).unsqueeze(1)
+    p, training_frequencies = probabilities.double(), training_frequencies.double()
+    found = training_frequencies
+    for _ in range(n_iterations):
+        weighted = p * (found / training_frequencies).unsqueeze(1)
         new = (weighted / weighted.sum(-1, keepdim=True)).mean(1)
         done = (new - found).abs().max() < 1e-10
         found = new

@@ -105,10 +105,12 @@ def solve_normal_equations(products: Tensor, target: Tensor, means: Tensor) -> T
 
 
 def average_coefficients_with_earlier_stages(
-    mean: Tensor, new: Tensor, count: Tensor
+    earlier_mean: Tensor, new_coefficients: Tensor, n_earlier: Tensor
 ) -> Tensor:
-    """Return the mean of `count` [replica] models and a new one, [replica, p]."""
-    return mean + (new - mean) / (count.unsqueeze(-1) + 1)
+    """Return the mean of `n_earlier` [replica] models and a new one, [replica, p]."""
+    return earlier_mean + (new_coefficients - earlier_mean) / (
+        n_earlier.unsqueeze(-1) + 1
+    )
 
 
 def fit_linear_head_of_each_replica(
@@ -140,10 +142,14 @@ def _fit_linear_head_of_replica(
     y: Tensor,
     weights: Tensor,
     start: Tensor,
-    centre: Tensor,
+    penalty_centre: Tensor,
 ) -> Tensor:
     """Return the head [h] of one replica."""
-    x, weights, centre = x.double()[None], weights.double(), centre.detach().double()
+    x, weights, penalty_centre = (
+        x.double()[None],
+        weights.double(),
+        penalty_centre.detach().double(),
+    )
     # The rest of the head are the intercepts, one for each output.
     sizes = x.shape[-1] * len(start) // (x.shape[-1] + 1)
 
@@ -151,7 +157,7 @@ def _fit_linear_head_of_replica(
         head = torch.from_numpy(flat)[None].requires_grad_()
         with torch.enable_grad():
             losses = likelihood.compute_losses(apply_linear_heads(head, x), y[None])
-            distance = (head[0, :sizes] - centre[:sizes]).square().sum()
+            distance = (head[0, :sizes] - penalty_centre[:sizes]).square().sum()
             total = (weights * losses).sum() + l2 / 2 * distance
         (slope,) = torch.autograd.grad(total, head)
         return total.item(), slope[0].numpy()

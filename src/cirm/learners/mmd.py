@@ -88,7 +88,7 @@ def compute_squared_mmd(
     features: Tensor,
     share: Tensor,
     pairs: tuple[list[int], list[int]],
-    kernels: Sequence[float],
+    kernel_factors: Sequence[float],
 ) -> Tensor:
     """Return the squared discrepancy of pairs of environments, [replica, pair].
 
@@ -100,6 +100,8 @@ def compute_squared_mmd(
     products = features @ features.mT
     distances = squares.unsqueeze(-1) + squares.unsqueeze(-2) - 2 * products
     distances = distances.clamp(min=0)
-    kernel = torch.stack([(-factor * distances).exp() for factor in kernels]).sum(0)
+    kernel = torch.stack(
+        [(-factor * distances).exp() for factor in kernel_factors]
+    ).sum(0)
     contrast = share[:, pairs[0]] - share[:, pairs[1]]
     return ((contrast @ kernel) * contrast).sum(-1)

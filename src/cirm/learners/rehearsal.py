@@ -65,12 +65,12 @@ def train_and_update_memory(
 
 def descend_gradient_and_store_examples(
     learner: Any,  # noqa: ANN401  a learner with a setting `memory`
-    gradient: Gradient,
+    gradient_function: Gradient,
     state: ParametersAndMemoryState,
     stage: Stage,
     randomness: Randomness,
     watch: Watch,
-    total: bool = False,
+    is_memory_total: bool = False,
 ) -> ParametersAndMemoryState:
     """Follow a gradient, then keep `memory` examples of each environment or in total.
 
@@ -78,10 +78,10 @@ def descend_gradient_and_store_examples(
     """
     past = move_tensors_to_device(state, learner.descent.device)
     params = learner.descent.descend_along_gradient(
-        gradient, past.params, past, stage, randomness, watch
+        gradient_function, past.params, past, stage, randomness, watch
     )
     memory = add_examples_of_stage_to_memory(
-        state.memory, stage, learner.memory, randomness.at("memory"), total
+        state.memory, stage, learner.memory, randomness.at("memory"), is_memory_total
     )
     return ParametersAndMemoryState(params, memory)
 
@@ -95,15 +95,15 @@ def build_batch_with_past_environments(
 
 
 def split_environments_for_holdout(
-    stage: Stage, size: int, randomness: Randomness
+    stage: Stage, n_held_out: int, randomness: Randomness
 ) -> tuple[Stage, Stage]:
-    """Split each environment into examples to train on and `size` held-out ones.
+    """Split each environment into examples to train on and `n_held_out` held-out ones.
 
     At most half of an environment is held out.
     """
     rest, held_out = [], []
     for environment in stage:
-        count = min(size, len(environment) // 2)
+        count = min(n_held_out, len(environment) // 2)
         source = randomness.at(environment.name)
         rows = draw_rows_without_replacement(source, len(environment), count)
         held_out.append(environment.subset(rows) if count else environment)

@@ -55,7 +55,7 @@ class Ridge(Learner[RidgeState]):
 
     Example:
         >>> from cirm.learners import train_on_tiny_data
-        >>> train_on_tiny_data(Ridge(), regression=True).shape
+        >>> train_on_tiny_data(Ridge(), is_regression=True).shape
         torch.Size([1, 20, 1])
     """
 

@@ -240,7 +240,9 @@ def create_empty_unstable_feature_head(params: Tensor) -> UnstableFeatureHead:
     return UnstableFeatureHead(none, params.new_zeros(len(params), 0, 0), none)
 
 
-def correct_probabilities_for_confusion(labels: Tensor, confusion: Tensor) -> Tensor:
+def correct_probabilities_for_confusion(
+    label_probabilities: Tensor, confusion_matrix: Tensor
+) -> Tensor:
     """Return probabilities of classes from those of labels, [replica, n, k].
 
     Given the class, the label of the stable network does not depend on unstable
@@ -248,6 +250,6 @@ def correct_probabilities_for_confusion(labels: Tensor, confusion: Tensor) -> Te
     matrix [replica, k, k], which is inverted. For two classes with accuracies a and b
     of the labels, that of the second class is (p + a - 1) / (a + b - 1).
     """
-    classes = labels @ torch.linalg.pinv(confusion)
+    classes = label_probabilities @ torch.linalg.pinv(confusion_matrix)
     classes = classes.clamp(LEAST_PROBABILITY, 1.0)
     return classes / classes.sum(-1, keepdim=True)

@@ -25,7 +25,7 @@ FREE = 0
 def check_state_shapes(
     learner: Learner[Any],
     state: Any,  # noqa: ANN401  nested named tuples of tensors
-    shape: tuple[int, ...],
+    input_shape: tuple[int, ...],
 ) -> None:
     """Raise an error unless a state has the types and shapes of the learner's states.
 
@@ -38,65 +38,69 @@ def check_state_shapes(
     Args:
         learner: A learner whose tensors keep their shapes, apart from such axes.
         state: The state of one replica.
-        shape: Shape of an input.
+        input_shape: Shape of an input.
     """
-    _check_part(learner, state, learner.init(Randomness((0,))), shape, "state")
+    _check_part_of_state(
+        learner, state, learner.init(Randomness((0,))), input_shape, "state"
+    )
 
 
-def _check_part(
+def _check_part_of_state(
     learner: Learner[Any],
     part: Any,  # noqa: ANN401  nested named tuples of tensors
-    first: Any,  # noqa: ANN401  the same part before any data
-    shape: tuple[int, ...],
+    initial_part: Any,  # noqa: ANN401  the same part before any data
+    input_shape: tuple[int, ...],
     path: str,
 ) -> None:
     if isinstance(part, Examples):
-        _check_examples(learner, part, shape, path)
+        _check_stored_examples(learner, part, input_shape, path)
         return
     lengths = set()
     for name, tensor in part._asdict().items():
-        start, own = getattr(first, name), f"{path}.{name}"
+        start, own = getattr(initial_part, name), f"{path}.{name}"
         if not isinstance(tensor, Tensor):
-            _check_part(learner, tensor, start, shape, own)
+            _check_part_of_state(learner, tensor, start, input_shape, own)
             if isinstance(tensor, Examples):
                 lengths.add(tensor.y.shape[1])
             continue
-        _check_tensor(tensor, start, own)
+        _check_tensor_of_state(tensor, start, own)
         if name == "seen" and bool((tensor < 0).any()):
             raise ValueError(f"{own} is negative")
         if start.ndim > 2 and start.shape[1] == FREE:
             lengths.add(tensor.shape[1])
     if isinstance(part, PastExampleMemory):
-        _check_owners(part, path)
+        _check_environments_of_stored_examples(part, path)
     if len(lengths) > 1:
         raise ValueError(f"the parts of {path} have different lengths")
 
 
-def _check_tensor(tensor: Tensor, start: Tensor, path: str) -> None:
-    is_unknown = tuple(start.shape[1:]) == (FREE,)
-    fits = tensor.ndim == start.ndim and all(
+def _check_tensor_of_state(tensor: Tensor, initial_tensor: Tensor, path: str) -> None:
+    is_unknown = tuple(initial_tensor.shape[1:]) == (FREE,)
+    fits = tensor.ndim == initial_tensor.ndim and all(
         before in (FREE, now)
-        for before, now in zip(start.shape, tensor.shape, strict=True)
+        for before, now in zip(initial_tensor.shape, tensor.shape, strict=True)
     )
     was_emptied = path.endswith(".start") and tuple(tensor.shape) == (1, 0)
-    if ".past" in path and tensor.ndim == start.ndim == 3:  # any number of players
-        fits = tensor.shape[0] == 1 and tensor.shape[2] == start.shape[2]
-    if is_unknown or (tensor.dtype == start.dtype and (fits or was_emptied)):
+    if (
+        ".past" in path and tensor.ndim == initial_tensor.ndim == 3
+    ):  # any number of players
+        fits = tensor.shape[0] == 1 and tensor.shape[2] == initial_tensor.shape[2]
+    if is_unknown or (tensor.dtype == initial_tensor.dtype and (fits or was_emptied)):
         return
     raise ValueError(
         f"{path} has the type {tensor.dtype} and the shape {list(tensor.shape)}, but "
-        f"had {start.dtype} and {list(start.shape)} before any data"
+        f"had {initial_tensor.dtype} and {list(initial_tensor.shape)} before any data"
     )
 
 
-def _check_examples(
-    learner: Learner[Any], examples: Examples, shape: tuple[int, ...], path: str
+def _check_stored_examples(
+    learner: Learner[Any], examples: Examples, input_shape: tuple[int, ...], path: str
 ) -> None:
     """Raise an error unless examples are inputs of a shape with possible targets."""
     x, y = examples
     if not y.numel() and not x.numel():
         return  # before any data the shape is not known
-    if x.dtype != torch.float32 or tuple(x.shape) != (1, y.shape[-1], *shape):
+    if x.dtype != torch.float32 or tuple(x.shape) != (1, y.shape[-1], *input_shape):
         raise ValueError(f"{path} has inputs of the shape {list(x.shape)}")
     likelihood = learner.likelihood
     kind = torch.int64 if isinstance(likelihood, CrossEntropy) else torch.float32
@@ -107,7 +111,9 @@ def _check_examples(
         raise ValueError(f"{path} has a target beyond the classes")
 
 
-def _check_owners(memory: PastExampleMemory, path: str) -> None:
+def _check_environments_of_stored_examples(
+    memory: PastExampleMemory, path: str
+) -> None:
     """Raise an error unless each example is of an environment, in their order."""
     owner = memory.owner
     if owner.dtype != torch.int64 or owner.shape != memory.kept.y.shape:

@@ -109,7 +109,7 @@ class T3A(Learner[T3AState]):
 
 
 def compute_mean_feature_of_each_class(
-    members: Tensor, logits: Tensor, support: int, weights: Tensor
+    features: Tensor, logits: Tensor, max_per_class: int, default_templates: Tensor
 ) -> Tensor:
     """Return templates [replica, width, k] of members [replica, m, width].
 
@@ -118,13 +118,13 @@ def compute_mean_feature_of_each_class(
     """
     log_p = logits.log_softmax(-1)
     entropy = -(log_p.exp() * log_p).sum(-1)
-    directions = F.normalize(members, dim=-1)
+    directions = F.normalize(features, dim=-1)
     templates = []
     for label in range(logits.shape[-1]):
         outside = logits.argmax(-1) != label
         ranks = entropy.masked_fill(outside, torch.inf).argsort(-1).argsort(-1)
-        chosen = (ranks < support) & ~outside
+        chosen = (ranks < max_per_class) & ~outside
         total = (directions * chosen.unsqueeze(-1)).sum(1)
         none = ~chosen.any(-1, keepdim=True)
-        templates.append(torch.where(none, weights[..., label], total))
+        templates.append(torch.where(none, default_templates[..., label], total))
     return F.normalize(torch.stack(templates, -1), dim=1)

@@ -98,7 +98,8 @@ class VCL(Learner[VCLState]):
         """Return the prior, and random means to start from."""
         means = self._draw_initial_means(randomness.at("params"))
         return VCLState(
-            create_diagonal_gaussian(means, self.prior_std, centred=True), means
+            create_diagonal_gaussian(means, self.prior_std, is_centred_at_zero=True),
+            means,
         )
 
     def observe(
@@ -121,7 +122,7 @@ class VCL(Learner[VCLState]):
             means = self._draw_initial_means(randomness.at("params"))
             start = create_diagonal_gaussian(means, self.initial_std)
         weight = self.beta * compute_kl_weight(self.kl_scale, count_examples(stage))
-        loss = partial(self.compute_loss, weight=weight)
+        loss = partial(self.compute_loss, kl_weight=weight)
         flat = self.descent.minimise(
             loss, flatten_gaussian_to_vector(start), past, stage, randomness, watch
         )
@@ -136,16 +137,16 @@ class VCL(Learner[VCLState]):
         )
 
     def compute_loss(
-        self, params: Tensor, past: VCLState, batch: Batch, weight: float
+        self, params: Tensor, past: VCLState, batch: Batch, kl_weight: float
     ) -> Terms:
-        """Return the expected risk and `weight` times the KL of each replica."""
+        """Return the expected risk and `kl_weight` times the KL of each replica."""
         q = restore_gaussian_from_vector(params)
         risks = compute_expected_risks(
             self.network, self.likelihood, q, batch, self.samples
         )
         return {
             "risk": average_risks_over_examples(risks, batch),
-            "kl": weight * compute_gaussian_kl(q, past.posterior),
+            "kl": kl_weight * compute_gaussian_kl(q, past.posterior),
         }
 
     def _draw_initial_means(self, randomness: Randomness) -> Tensor:

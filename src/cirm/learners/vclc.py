@@ -97,7 +97,7 @@ class VCLC(Learner[VCLCState]):
     def init(self, randomness: Randomness) -> VCLCState:
         """Return the prior, random means to start from, and an empty coreset."""
         means = self.network.init(randomness.at("params"))
-        prior = create_diagonal_gaussian(means, self.prior_std, centred=True)
+        prior = create_diagonal_gaussian(means, self.prior_std, is_centred_at_zero=True)
         return VCLCState(prior, means, prior, create_empty_examples(len(means)))
 
     def observe(
@@ -156,7 +156,7 @@ class VCLC(Learner[VCLCState]):
     ) -> DiagonalGaussian:
         """Return the posterior after training on a stage."""
         weight = self.beta * compute_kl_weight(self.kl_scale, sum(map(len, stage)))
-        loss = partial(self.compute_loss, weight=weight)
+        loss = partial(self.compute_loss, kl_weight=weight)
         flat = self.descent.minimise(
             loss, flatten_gaussian_to_vector(start), prior, stage, randomness, watch
         )
@@ -169,14 +169,14 @@ class VCLC(Learner[VCLCState]):
         )
 
     def compute_loss(
-        self, params: Tensor, past: DiagonalGaussian, batch: Batch, weight: float
+        self, params: Tensor, past: DiagonalGaussian, batch: Batch, kl_weight: float
     ) -> Terms:
-        """Return the expected risk and `weight` times the KL of each replica."""
+        """Return the expected risk and `kl_weight` times the KL of each replica."""
         q = restore_gaussian_from_vector(params)
         risks = compute_expected_risks(
             self.network, self.likelihood, q, batch, self.samples
         )
         return {
             "risk": average_risks_over_examples(risks, batch),
-            "kl": weight * compute_gaussian_kl(q, past),
+            "kl": kl_weight * compute_gaussian_kl(q, past),
         }

@@ -159,12 +159,14 @@ class VIRMG(Learner[VIRMGState]):
         seats = self._build_settings_of_players(state, stage, randomness)
         movers = [flatten_gaussian_to_vector(seat.start) for seat in seats]
         past = split_player_posteriors(state.players)
-        loss = partial(self.compute_loss, past=past, seats=seats)
+        loss = partial(self.compute_loss, past_players=past, settings_of_players=seats)
         rule = choose_stop_rule_of_game(
             self.likelihood, self.warm_start, self.stop_accuracy
         )
         score = partial(
-            self._compute_score_of_drawn_average, past=past, count=len(stage)
+            self._compute_score_of_drawn_average,
+            past_players=past,
+            n_players=len(stage),
         )
         game = PlayerTrainingSettings(
             self.descent,
@@ -193,34 +195,36 @@ class VIRMG(Learner[VIRMGState]):
 
     def compute_loss(
         self,
-        turn: int,
-        movers: list[Tensor],
+        mover_index: int,
+        trained_params: list[Tensor],
         batch: Batch,
-        past: list[DiagonalGaussian],
-        seats: list[PlayerSettings],
+        past_players: list[DiagonalGaussian],
+        settings_of_players: list[PlayerSettings],
     ) -> Terms:
         """Return the expected risk in the mover's environment, and its KL.
 
         For the representation it is the mean over the environments.
         """
-        alone = turn < len(batch.sizes)
-        x, y = batch.split_by_environment()[turn] if alone else (batch.x, batch.y)
-        posteriors = [restore_gaussian_from_vector(mover) for mover in movers]
+        alone = mover_index < len(batch.sizes)
+        x, y = (
+            batch.split_by_environment()[mover_index] if alone else (batch.x, batch.y)
+        )
+        posteriors = [restore_gaussian_from_vector(mover) for mover in trained_params]
         outputs = self._average_outputs_of_players(
             posteriors[: len(batch.sizes)],
-            past,
+            past_players,
             posteriors[-1],
             lambda q, _: self.network.sample_outputs(q, x, batch.noise, self.samples),
         )
         losses = self.likelihood.compute_losses(outputs, y).mean(1)
         if alone:
-            risk = batch.average_losses_of_environment(losses, turn)
+            risk = batch.average_losses_of_environment(losses, mover_index)
         else:
             risk = average_values_by_environment(losses, batch.share).mean(-1)
-        name, _, prior, weight = seats[turn]
+        name, _, prior, weight = settings_of_players[mover_index]
         return {
             f"risk {name}": risk,
-            f"kl {name}": weight * compute_gaussian_kl(posteriors[turn], prior),
+            f"kl {name}": weight * compute_gaussian_kl(posteriors[mover_index], prior),
         }
 
     def _build_settings_of_players(
@@ -247,22 +251,24 @@ class VIRMG(Learner[VIRMGState]):
         return seats
 
     def _create_player_prior(self, start: DiagonalGaussian) -> DiagonalGaussian:
-        return create_diagonal_gaussian(start.mean, self.prior_std, centred=True)
+        return create_diagonal_gaussian(
+            start.mean, self.prior_std, is_centred_at_zero=True
+        )
 
-    def _compute_kl_weight_of_player(self, examples: float) -> float:
-        return self.beta * compute_kl_weight(self.kl_scale, examples)
+    def _compute_kl_weight_of_player(self, n_examples: float) -> float:
+        return self.beta * compute_kl_weight(self.kl_scale, n_examples)
 
     def _predict_with_players(
         self,
         players: list[DiagonalGaussian],
-        past: list[DiagonalGaussian],
+        past_players: list[DiagonalGaussian],
         body: DiagonalGaussian,
         inputs: Tensor,
     ) -> Tensor:
         """Return outputs [replica, sample, n, k]; each player has draws of its own."""
         return self._average_outputs_of_players(
             players,
-            past,
+            past_players,
             body,
             lambda q, player: self.network.sample_outputs_with_fixed_noise(
                 q, inputs, self.evaluations, player
@@ -272,22 +278,22 @@ class VIRMG(Learner[VIRMGState]):
     @torch.no_grad()
     def _compute_score_of_drawn_average(
         self,
-        movers: list[Tensor],
+        trained_params: list[Tensor],
         batch: Batch,
-        past: list[DiagonalGaussian],
-        count: int,
+        past_players: list[DiagonalGaussian],
+        n_players: int,
     ) -> Tensor:
         """Return the mean score of a prediction for a batch, [replica]."""
-        posteriors = [restore_gaussian_from_vector(mover) for mover in movers]
+        posteriors = [restore_gaussian_from_vector(mover) for mover in trained_params]
         outputs = self._predict_with_players(
-            posteriors[:count], past, posteriors[-1], batch.x
+            posteriors[:n_players], past_players, posteriors[-1], batch.x
         )
         return compute_mean_score_of_outputs(self.likelihood, outputs, batch)
 
     def _average_outputs_of_players(
         self,
         players: list[DiagonalGaussian],
-        past: list[DiagonalGaussian],
+        past_players: list[DiagonalGaussian],
         body: DiagonalGaussian,
         sample: Callable[[DiagonalGaussian, int], Tensor],
     ) -> Tensor:
@@ -297,10 +303,10 @@ class VIRMG(Learner[VIRMGState]):
         player. With a shared representation this is the output of the average head.
         """
         if self._first_head_index:
-            head = average_player_posteriors(players, past)
+            head = average_player_posteriors(players, past_players)
             whole = (torch.cat(pair, -1) for pair in zip(body, head, strict=True))
             return sample(DiagonalGaussian(*whole), 0)
-        answers = [sample(q, turn) for turn, q in enumerate([*players, *past])]
+        answers = [sample(q, turn) for turn, q in enumerate([*players, *past_players])]
         return average_outputs_with_past_models(
             answers[: len(players)], answers[len(players) :]
         )
@@ -315,14 +321,14 @@ def split_player_posteriors(q: DiagonalGaussian) -> list[DiagonalGaussian]:
 
 
 def average_player_posteriors(
-    players: list[DiagonalGaussian], past: list[DiagonalGaussian]
+    players: list[DiagonalGaussian], past_players: list[DiagonalGaussian]
 ) -> DiagonalGaussian:
     """Return the mean of independent draws from the players and the past.
 
     The past counts as one more player.
     """
-    if past:
-        players = [*players, average_player_posteriors(past, [])]
+    if past_players:
+        players = [*players, average_player_posteriors(past_players, [])]
     variance = torch.stack([(2 * q.log_std).exp() for q in players]).mean(0)
     spread = (variance / len(players)).log() / 2
     return DiagonalGaussian(torch.stack([q.mean for q in players]).mean(0), spread)

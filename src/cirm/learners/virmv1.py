@@ -134,7 +134,8 @@ class VIRMv1(Learner[VIRMv1State]):
         """Return the prior, and random means to start from."""
         means = self.network.init(randomness.at("params"))
         return VIRMv1State(
-            create_diagonal_gaussian(means, self.prior_std, centred=True), means
+            create_diagonal_gaussian(means, self.prior_std, is_centred_at_zero=True),
+            means,
         )
 
     def observe(

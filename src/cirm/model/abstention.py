@@ -44,10 +44,10 @@ class AbstentionThreshold(NamedTuple):
 
 
 def choose_abstention_threshold(
-    model: ModelMetadata, rate: float
+    model: ModelMetadata, max_error_rate: float
 ) -> AbstentionThreshold:
     """Choose the confidence that predictions need, for an error of at most a rate."""
-    _check_abstention_rate_and_model(model, rate)
+    _check_abstention_rate_and_model(model, max_error_rate)
     places, is_arrival = collect_nonconformity_scores(model)
     count = len(places) if is_arrival else 0
     arrivals = [
@@ -65,17 +65,19 @@ def choose_abstention_threshold(
         if not known or not mix[index:].any():
             break
         expected = _compute_expected_error_rate(known, mix[index:], PROMISED[index:])
-        if expected <= rate:
-            return AbstentionThreshold(rate, confidence, expected, count)
-    return AbstentionThreshold(rate, np.inf, np.nan, count)
+        if expected <= max_error_rate:
+            return AbstentionThreshold(max_error_rate, confidence, expected, count)
+    return AbstentionThreshold(max_error_rate, np.inf, np.nan, count)
 
 
-def _check_abstention_rate_and_model(model: ModelMetadata, rate: float) -> None:
+def _check_abstention_rate_and_model(
+    model: ModelMetadata, max_error_rate: float
+) -> None:
     """Refuse a rate out of range, and models whose predictions have no such error."""
-    if not 0 < rate < 1:
+    if not 0 < max_error_rate < 1:
         raise ValueError(
-            f"--abstain: {rate:g} is not between 0 and 1. Give the largest fraction "
-            "of wrong predictions that you accept, for example 0.1."
+            f"--abstain: {max_error_rate:g} is not between 0 and 1. Give the largest "
+            "fraction of wrong predictions that you accept, for example 0.1."
         )
     if not model.task.classes:
         raise ValueError(
@@ -93,10 +95,10 @@ def _check_abstention_rate_and_model(model: ModelMetadata, rate: float) -> None:
 
 
 def _count_rows_and_errors_in_bins(
-    answered: Sequence[int], wrong: Sequence[int]
+    n_answered: Sequence[int], n_wrong: Sequence[int]
 ) -> tuple[Numbers, ...]:
     """Return the rows and the errors in each bin of confidence, [c] each."""
-    counts = np.array([answered, wrong], dtype=float)
+    counts = np.array([n_answered, n_wrong], dtype=float)
     return tuple(counts - np.pad(counts[:, 1:], ((0, 0), (0, 1))))
 
 
@@ -109,20 +111,23 @@ def _count_held_out_rows_by_confidence(model: ModelMetadata) -> Numbers:
 
 
 def _compute_expected_error_rate(
-    known: Sequence[tuple[Numbers, ...]], mix: Numbers, promised: Numbers
+    counts_by_place: Sequence[tuple[Numbers, ...]],
+    confidence_counts: Numbers,
+    promised_error_rates: Numbers,
 ) -> float:
     """Return the expected fraction of errors at a new place.
 
     Args:
-        known: Rows and errors of each arrival in bins of confidence, [c] each.
-        mix: How often the confidences of each bin occur, [c].
-        promised: The error that the confidence of a bin promises, [c].
+        counts_by_place: Rows and errors of each arrival in bins of confidence, [c]
+            each.
+        confidence_counts: How often the confidences of each bin occur, [c].
+        promised_error_rates: The error that the confidence of a bin promises, [c].
     """
-    logits = np.log(promised / (1 - promised))
+    logits = np.log(promised_error_rates / (1 - promised_error_rates))
     shifts, variances = zip(
         *(
             _estimate_shift_of_error_log_odds(rows, wrong, logits)
-            for rows, wrong in known
+            for rows, wrong in counts_by_place
         ),
         strict=True,
     )
@@ -131,11 +136,11 @@ def _compute_expected_error_rate(
         new._replace(means=new.means + logit).compute_expected_probability()
         for logit in logits
     ]
-    return float(mix @ errors / mix.sum())
+    return float(confidence_counts @ errors / confidence_counts.sum())
 
 
 def _estimate_shift_of_error_log_odds(
-    rows: Numbers, wrong: Numbers, logits: Numbers
+    n_rows: Numbers, n_wrong: Numbers, logits: Numbers
 ) -> tuple[float, float]:
     """Return by how much the log odds of an error exceed what was promised.
 
@@ -143,24 +148,26 @@ def _estimate_shift_of_error_log_odds(
     """
     from scipy import optimize
 
-    share = (wrong.sum() + 0.5) / (rows.sum() + 1)
+    share = (n_wrong.sum() + 0.5) / (n_rows.sum() + 1)
 
     def compute_excess_error_rate(shift: float) -> float:
-        return float(rows @ (1 / (1 + np.exp(-logits - shift))) / rows.sum() - share)
+        return float(
+            n_rows @ (1 / (1 + np.exp(-logits - shift))) / n_rows.sum() - share
+        )
 
     shift = float(optimize.brentq(compute_excess_error_rate, -30.0, 30.0, xtol=1e-4))
     errors = 1 / (1 + np.exp(-logits - shift))
-    return shift, 1 / float(rows @ (errors * (1 - errors)))
+    return shift, 1 / float(n_rows @ (errors * (1 - errors)))
 
 
 def describe_abstention(
-    abstention: AbstentionThreshold, abstained: int, rows: int
+    abstention: AbstentionThreshold, n_abstained: int, n_rows: int
 ) -> str:
     """Say from how many rows a model abstained, and what is expected of the others."""
-    share = f"{abstained:,} of {rows:,} rows ({100 * abstained / rows:.1f} %)"
+    share = f"{n_abstained:,} of {n_rows:,} rows ({100 * n_abstained / n_rows:.1f} %)"
     if not np.isfinite(abstention.confidence):
         return (
-            f"Abstained on all {rows:,} rows: even among the most confident "
+            f"Abstained on all {n_rows:,} rows: even among the most confident "
             f"predictions, more than {100 * abstention.rate:.3g} % are expected to be "
             "wrong at a new place. Allow a larger error rate with --abstain"
         )

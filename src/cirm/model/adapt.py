@@ -84,7 +84,10 @@ def adapt(
             "to only one place at a time. Give the rows of one place."
         )
     indices = _choose_adaptation_rows(rows.store)
-    inputs, missing = rows.store.take(indices), rows.find_missing(indices, schema)
+    inputs, missing = (
+        rows.store.take(indices),
+        rows.find_missing_numbers(indices, schema),
+    )
     notes = [
         *rows.notes,
         *list_warnings_of_environment_inputs(

@@ -13,7 +13,7 @@ from torch import Tensor
 from cirm.evaluation.metrics import (
     compute_average_precision,
     compute_confusion_matrix,
-    get_row_weights_or_ones,
+    fill_in_row_weights,
 )
 from cirm.intervals import compute_interval_on_logit_scale, compute_wilson_interval
 
@@ -22,7 +22,7 @@ FEWEST_OTHERS = 5  # rows of other classes; a useful model might miss fewer
 
 
 def describe_confusion_matrix(
-    decided: Tensor,
+    predicted_classes: Tensor,
     targets: Tensor,
     classes: tuple[str, ...],
     weights: Tensor | None = None,
@@ -33,7 +33,7 @@ def describe_confusion_matrix(
         `classes`; `counts` [class, predicted class]; and `percent`, `low` and `high`,
         the same in percent of the rows of a class with 95 % intervals.
     """
-    counts = compute_confusion_matrix(decided, targets, len(classes), weights)
+    counts = compute_confusion_matrix(predicted_classes, targets, len(classes), weights)
     totals = counts.sum(1).tolist()
     factors = [
         _compute_effective_rows_per_weight(targets == index, weights)
@@ -51,7 +51,7 @@ def describe_confusion_matrix(
 
 def compute_class_metrics(
     mean: Tensor,
-    decided: Tensor,
+    predicted_classes: Tensor,
     targets: Tensor,
     classes: tuple[str, ...],
     weights: Tensor | None = None,
@@ -61,16 +61,16 @@ def compute_class_metrics(
     Percentages, with the ends of their 95 % intervals (`recall_low`, `recall_high`,
     ...). A value that no row can show is left out.
     """
-    counts = compute_confusion_matrix(decided, targets, len(classes), weights)
+    counts = compute_confusion_matrix(predicted_classes, targets, len(classes), weights)
     scores = {}
     for index, name in enumerate(classes):
         right = float(counts[index, index])
         found = {"predicted": float(counts[:, index].sum())}
         for rate, rows in (
             ("recall", targets == index),
-            ("precision", decided == index),
+            ("precision", predicted_classes == index),
         ):
-            total = float(get_row_weights_or_ones(weights, targets)[rows].sum())
+            total = float(fill_in_row_weights(weights, targets)[rows].sum())
             if total > 0:
                 factor = _compute_effective_rows_per_weight(rows, weights)
                 low, high = compute_wilson_interval(factor * right, factor * total)
@@ -91,19 +91,21 @@ def compute_average_precision_interval(
 ) -> tuple[float, float]:
     """Return the 95 % interval of an area (Boyd, Eng and Page 2013, logit interval)."""
     rows = _compute_effective_rows_per_weight(is_positive, weights)
-    rows *= float(get_row_weights_or_ones(weights, is_positive)[is_positive].sum())
+    rows *= float(fill_in_row_weights(weights, is_positive)[is_positive].sum())
     # Their variance of the logit, 1 / (n a (1 - a)), by the delta method.
     return compute_interval_on_logit_scale(area, area * (1 - area) / max(rows, 1.0))
 
 
-def find_always_predicted_class(decided: Tensor, targets: Tensor) -> int | None:
+def find_always_predicted_class(
+    predicted_classes: Tensor, targets: Tensor
+) -> int | None:
     """Return the class that nearly every row of every class is predicted as, if any.
 
     Judged on rows of the other classes, so that it does not matter how rare they are:
     a model that finds none of one percent of positive rows is constant.
     """
-    most = int(decided.mode().values)
-    others = decided[targets != most]
+    most = int(predicted_classes.mode().values)
+    others = predicted_classes[targets != most]
     if len(others) < FEWEST_OTHERS:
         return None
     return most if float((others == most).double().mean()) >= CONSTANT else None

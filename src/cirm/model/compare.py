@@ -112,30 +112,34 @@ def compare(
 
 
 def _compare_columns_and_targets(
-    pair: TablesToCompare, model: Model | None, level: float
+    tables: TablesToCompare, model: Model | None, level: float
 ) -> dict[str, Any]:
-    if min(map(len, pair.frames)) < FEWEST_ROWS:
+    if min(map(len, tables.frames)) < FEWEST_ROWS:
         names = ("joint", "base_rate", "meaning", "predictions")
         return {"inputs": [], "units": []} | dict.fromkeys(names)
     shares = SHARES
-    if pair.targets is None:  # then the questions about inputs have the whole level
+    if tables.targets is None:  # then the questions about inputs have the whole level
         shares = {"inputs": 0.75, "joint": 0.25}
     inputs = tuple(
-        torch.from_numpy(pair.encoding.encode(frame)) for frame in pair.frames
+        torch.from_numpy(tables.encoding.encode(frame)) for frame in tables.frames
     )
     joint = run_classifier_two_sample_test(*inputs)
     if joint is not None:
         joint["p_value"] = min(1.0, joint["p_value"] / shares["joint"])
         joint["significant"] = joint["p_value"] <= level
-    changes = compare_column_distributions(pair.encoding.columns, *pair.frames)
+    changes = compare_column_distributions(tables.encoding.columns, *tables.frames)
     base_rate = meaning = None
-    if pair.targets is not None and pair.task is not None:
-        base_rate = _compare_targets_of_tables(pair).as_dict(level, shares["base_rate"])
-        widths = {c.name: len(c.features) for c in pair.encoding.columns if c.features}
+    if tables.targets is not None and tables.task is not None:
+        base_rate = _compare_targets_of_tables(tables).as_dict(
+            level, shares["base_rate"]
+        )
+        widths = {
+            c.name: len(c.features) for c in tables.encoding.columns if c.features
+        }
         meaning = compare_meaning_of_columns(
             (inputs[0], inputs[1]),
-            pair.targets,
-            pair.task,
+            tables.targets,
+            tables.task,
             widths,
             level * shares["meaning"],
         )
@@ -144,35 +148,35 @@ def _compare_columns_and_targets(
         "joint": joint,
         "base_rate": base_rate,
         "meaning": meaning,
-        "units": _find_columns_in_other_units(pair),
-        "predictions": model and _compare_predictions_for_tables(model, pair),
+        "units": _find_columns_in_other_units(tables),
+        "predictions": model and _compare_predictions_on_both_tables(model, tables),
     }
 
 
-def _compare_targets_of_tables(pair: TablesToCompare) -> ColumnDistributionChange:
-    assert pair.targets is not None
-    assert pair.task is not None
-    if not pair.task.classes:
+def _compare_targets_of_tables(tables: TablesToCompare) -> ColumnDistributionChange:
+    assert tables.targets is not None
+    assert tables.task is not None
+    if not tables.task.classes:
         first, second = (
-            convert_values_to_numbers(frame[pair.target], "number")
-            for frame in pair.frames
+            convert_values_to_numbers(frame[tables.target], "number")
+            for frame in tables.frames
         )
-        return compare_numeric_values(pair.target, first, second)
-    names = np.array(pair.task.classes, dtype=object)
-    one, other = (pd.Series(names[targets.numpy()]) for targets in pair.targets)
-    return compare_category_frequencies(pair.target, one, other)
+        return compare_numeric_values(tables.target, first, second)
+    names = np.array(tables.task.classes, dtype=object)
+    one, other = (pd.Series(names[targets.numpy()]) for targets in tables.targets)
+    return compare_category_frequencies(tables.target, one, other)
 
 
-def _find_columns_in_other_units(pair: TablesToCompare) -> list[dict[str, Any]]:
+def _find_columns_in_other_units(tables: TablesToCompare) -> list[dict[str, Any]]:
     """Return columns of numbers that seem to be in another unit in the second table."""
     columns: list[ColumnEncoding] = []
     quartiles = []
-    for column in pair.encoding.numeric_columns:
+    for column in tables.encoding.numeric_columns:
         numbers = [
             convert_values_to_numbers(
-                frame[column.name], "number", written=column.format
+                frame[column.name], "number", text_format=column.format
             )
-            for frame in pair.frames
+            for frame in tables.frames
         ]
         first, second = (values[~np.isnan(values)] for values in numbers)
         if min(len(first), len(second)) >= FEWEST_OF_UNIT:
@@ -190,8 +194,8 @@ def _find_columns_in_other_units(pair: TablesToCompare) -> list[dict[str, Any]]:
     ]
 
 
-def _compare_predictions_for_tables(
-    model: Model, pair: TablesToCompare
+def _compare_predictions_on_both_tables(
+    model: Model, tables: TablesToCompare
 ) -> dict[str, Any]:
     """Return how often each class is predicted, or the mean prediction, of both.
 
@@ -200,7 +204,7 @@ def _compare_predictions_for_tables(
     encoding = model.schema.treatment.encoding
     assert encoding is not None
     means = []
-    for frame in pair.frames:
+    for frame in tables.frames:
         names = [column.name for column in encoding.columns if column.features]
         absent = [name for name in names if name not in frame.columns]
         inputs = encoding.encode(frame.assign(**dict.fromkeys(absent, np.nan)))

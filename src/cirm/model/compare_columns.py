@@ -110,7 +110,7 @@ def _compare_values_that_are_present(
 ) -> ColumnDistributionChange:
     if column.kind in ("number", "date"):
         first, second = (
-            convert_values_to_numbers(values, column.kind, written=column.format)
+            convert_values_to_numbers(values, column.kind, text_format=column.format)
             for values in (one, other)
         )
         return compare_numeric_values(column.name, first, second, column.kind == "date")

@@ -139,10 +139,10 @@ def _explain_meaning_changes_by_steady(
 
 
 def _find_reason_not_to_test_meaning(
-    targets: tuple[Tensor, Tensor], task: Task, features: int
+    targets: tuple[Tensor, Tensor], task: Task, n_features: int
 ) -> str:
     """Say why the meaning of columns cannot be tested; nothing if it can."""
-    if features > MOST_FEATURES:
+    if n_features > MOST_FEATURES:
         return "There are too many columns to test whether any changed its meaning."
     fewest = min(map(len, targets))
     is_enough = True

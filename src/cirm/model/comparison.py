@@ -157,7 +157,7 @@ def compare_scores_with_past_environments(
     here = collect_score_statistics(model, mean, targets, weights)
     if not model.task.classes:
         error = _compare_root_mean_squared_errors(
-            *_estimate_own_score_and_predict_it_from_past(here, past, "error")
+            *_estimate_score_and_expected_score(here, past, "error")
         )
         scale = model.schema.target.scale
         value, expected = scale * error.value, scale * error.expected
@@ -169,16 +169,14 @@ def compare_scores_with_past_environments(
     if known := [one["calibration"] for one in past if "calibration" in one]:
         found.append(_compare_calibration_errors(here["calibration"], known))
     if "ranking" in here and any("ranking" in one for one in past):
-        new, old = _estimate_own_score_and_predict_it_from_past(
-            here, past, "ranking", True
-        )
+        new, old = _estimate_score_and_expected_score(here, past, "ranking", True)
         found.append(_compare_higher_is_better_scores("roc_auc", "", new, old, 1.0))
     return _adjust_p_values_for_multiple_tests(
         [*found, *_compare_recalls_with_past(here, past)]
     )
 
 
-def _estimate_own_score_and_predict_it_from_past(
+def _estimate_score_and_expected_score(
     here: Measured, past: Sequence[Measured], name: str, is_class_score: bool = False
 ) -> tuple[ScoreEstimate, ScoreEstimate]:
     """Return an estimate here, and what the others predict for it."""
@@ -304,7 +302,7 @@ def _compare_accuracies_with_past(
 
 def _estimate_accuracy_from_counts(one: Measured) -> ScoreEstimate:
     if "accuracy" in one:
-        return estimate_proportion(**one["accuracy"])
+        return estimate_proportion(one["accuracy"]["correct"], one["accuracy"]["rows"])
     correct, rows = (sum(one[name].values()) for name in ("correct", "rows"))
     return estimate_proportion(correct, rows)
 

@@ -56,15 +56,15 @@ def predict_inputs_as_arrays(model: Model, inputs: np.ndarray) -> ArrayPredictio
 
 
 def predict_inputs_in_chunks(
-    model: Model, inputs: np.ndarray, exact: bool = False
+    model: Model, inputs: np.ndarray, in_double_precision: bool = False
 ) -> PredictionsWithDeviation:
     """Return predictions for inputs [n, *shape], computed chunk by chunk.
 
-    With `exact`, in double precision: then the prediction for a row does not depend on
-    the rows beside it, not even in the seventh digit.
+    With `in_double_precision`, in double precision: then the prediction for a row does
+    not depend on the rows beside it, not even in the seventh digit.
     """
     rows = torch.from_numpy(inputs)
-    if exact:
+    if in_double_precision:
         state = _convert_state_to_double_precision(model.state)
         model, rows = replace(model, state=state), rows.double()
     work = partial(predict_inputs_in_one_batch, model)
@@ -140,10 +140,10 @@ def _count_prediction_threads(model: Model) -> int:
 
 
 def apply_function_in_threads(
-    work: Callable[[In], Out], items: Sequence[In], workers: int
+    work: Callable[[In], Out], items: Sequence[In], n_workers: int
 ) -> list[Out]:
     """Apply `work` to each item by several threads; return the results in order."""
-    threads = min(workers, len(items))
+    threads = min(n_workers, len(items))
     with _limit_torch_to_calling_thread():
         if threads < 2:
             return [work(item) for item in items]

@@ -83,10 +83,10 @@ class ConformalThresholds(NamedTuple):
 
 
 def measure_nonconformity(
-    model: ModelMetadata, predictions: PredictionsWithDeviation, aims: Tensor
+    model: ModelMetadata, predictions: PredictionsWithDeviation, true_targets: Tensor
 ) -> NonconformitySummary:
     """Summarise how far predictions of n rows are from their targets [n]."""
-    mean, targets = predictions.mean.double().numpy(), aims.numpy()
+    mean, targets = predictions.mean.double().numpy(), true_targets.numpy()
     classes = model.task.classes
     if not classes:
         scores = _compute_value_nonconformity_scores(mean[:, 0], targets)
@@ -250,16 +250,16 @@ def _compute_nonconformity_quantiles(scores: Numbers) -> tuple[float, ...]:
 
 
 def _find_conformal_threshold_of_class(
-    places: Sequence[NonconformitySummary], name: str, level: float
+    places: Sequence[NonconformitySummary], class_name: str, level: float
 ) -> tuple[float, bool]:
     """Return the threshold of a class, and whether its coverage is guaranteed.
 
     It is NaN if no place has enough rows of the class.
     """
     known = [
-        (one.rows[name], np.array(one.quantiles[name]))
+        (one.rows[class_name], np.array(one.quantiles[class_name]))
         for one in places
-        if one.rows.get(name, 0) >= FEWEST_ROWS
+        if one.rows.get(class_name, 0) >= FEWEST_ROWS
     ]
     if not known:
         return np.nan, False
@@ -273,7 +273,7 @@ def _find_conformal_threshold_of_class(
 
 
 def _find_threshold_by_random_effects(
-    known: Sequence[tuple[int, Numbers]], level: float
+    scores_by_place: Sequence[tuple[int, Numbers]], level: float
 ) -> float:
     """Return the quantile of a score at a new place under the random-effects model.
 
@@ -282,34 +282,41 @@ def _find_threshold_by_random_effects(
     """
     from scipy import optimize
 
-    effects = [_estimate_quantile_of_scores(rows, own, level) for rows, own in known]
+    effects = [
+        _estimate_quantile_of_scores(rows, own, level) for rows, own in scores_by_place
+    ]
     centres, variances = np.array(effects).T
     new = predict_quantity_at_new_place(centres, variances)
     around = np.concatenate(
-        [own - centre for (_, own), centre in zip(known, centres, strict=True)]
+        [
+            own - centre
+            for (_, own), centre in zip(scores_by_place, centres, strict=True)
+        ]
     )
-    weights = np.array([min(rows, ENOUGH_ROWS) for rows, _ in known], float)
+    weights = np.array([min(rows, ENOUGH_ROWS) for rows, _ in scores_by_place], float)
     weights = np.repeat(weights / weights.sum() / QUANTILES, QUANTILES)
 
-    def compute_excess_coverage(threshold: float) -> float:
+    def compute_coverage_minus_level(threshold: float) -> float:
         return (
             float(new.compute_cumulative_probability(threshold - around) @ weights)
             - level
         )
 
-    return float(optimize.brentq(compute_excess_coverage, -100.0, 100.0, xtol=1e-4))
+    return float(
+        optimize.brentq(compute_coverage_minus_level, -100.0, 100.0, xtol=1e-4)
+    )
 
 
 def _estimate_quantile_of_scores(
-    rows: int, quantiles: Numbers, level: float
+    n_rows: int, quantiles: Numbers, level: float
 ) -> tuple[float, float]:
     """Return a place's quantile of the scores, and its sampling variance.
 
     The rank is that of split conformal prediction. The standard error is half the
     distance of the quantiles one standard error of the rank away.
     """
-    rank = level * (1 + 1 / rows)
-    error = np.sqrt(level * (1 - level) / rows)
+    rank = level * (1 + 1 / n_rows)
+    error = np.sqrt(level * (1 - level) / n_rows)
     low, centre, high = np.interp((rank - error, rank, rank + error), LEVELS, quantiles)
     half = (high - low) / 2
     if rank + error > LEVELS[-1]:  # where the upper end is not known
@@ -317,17 +324,19 @@ def _estimate_quantile_of_scores(
     return float(centre), float(max(half, LEAST_ERROR)) ** 2
 
 
-def _describe_coverage_guarantee(level: float, count: int, is_guaranteed: bool) -> str:
+def _describe_coverage_guarantee(
+    level: float, n_places: int, is_guaranteed: bool
+) -> str:
     percent = f"{100 * level:.3g} %"
     needed = int(np.ceil(2 * level / (1 - level) - 1e-9))
-    if not count:
+    if not n_places:
         return (
             f"The {percent} were estimated from held-out rows, with a margin for "
             "usual differences between places, because the model was never scored at "
             "a place before it was trained on it. This is not a guarantee; update "
             "the model with rows of another place to measure the differences"
         )
-    seen = f"{count} place{'s' * (count > 1)} before training there"
+    seen = f"{n_places} place{'s' * (n_places > 1)} before training there"
     if is_guaranteed:
         return (
             f"At least {percent} on average over new places, whatever their "

@@ -133,7 +133,7 @@ def parse_model_format_version(text: str, where: str) -> int:
     return int(text)
 
 
-def read_and_check_model_description(
+def read_and_check_description_and_version(
     content: bytes, where: str, key: bytes
 ) -> tuple[str, int]:
     """Return the description and the format's version of a file that is intact."""
@@ -145,14 +145,18 @@ def read_and_check_model_description(
     return metadata["model"], version
 
 
-def parse_description_in_metadata(text: str, version: int) -> ModelFileDescription:
+def parse_description_in_metadata(
+    text: str, format_version: int
+) -> ModelFileDescription:
     """Return the description in the metadata of a file."""
     from cirm.model.description import parse_model_file_description
 
     try:
         data = json.loads(text)
         data = (
-            _upgrade_earlier_model_description(data, version) if version < 3 else data
+            _upgrade_earlier_model_description(data, format_version)
+            if format_version < 3
+            else data
         )
         return parse_model_file_description(data)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -163,9 +167,14 @@ def parse_description_in_metadata(text: str, version: int) -> ModelFileDescripti
         ) from None
 
 
-def check_digest_of_description(text: str, binding: bytes | None, version: int) -> None:
+def check_digest_of_description(
+    description: str, stored_digest: bytes | None, format_version: int
+) -> None:
     """Raise an error unless a tensor of the file is the digest of the description."""
-    if version > 2 and binding != hashlib.sha256(text.encode()).digest():
+    if (
+        format_version > 2
+        and stored_digest != hashlib.sha256(description.encode()).digest()
+    ):
         raise ValueError(
             "the file is damaged: its description of the model does not match "
             f"its tensors. {REMEDY}"
@@ -173,7 +182,7 @@ def check_digest_of_description(text: str, binding: bytes | None, version: int) 
 
 
 def _upgrade_earlier_model_description(
-    data: dict[str, Any], version: int
+    data: dict[str, Any], format_version: int
 ) -> dict[str, Any]:
     """Return the description of a file of an earlier version as this one has it."""
 
@@ -186,7 +195,7 @@ def _upgrade_earlier_model_description(
         }
 
     data = dict(data)
-    if version == 1:
+    if format_version == 1:
         plan, history = dict(data["plan"]), data.pop("visits")
         plan["adaptive_epochs"] = plan.pop("paced")
         data |= {

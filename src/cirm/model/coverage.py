@@ -17,7 +17,7 @@ from cirm.model.abstention import (
 )
 from cirm.model.conformal import ConformalThresholds, compute_conformal_thresholds
 from cirm.model.facts import ModelMetadata
-from cirm.model.threshold import choose_classes_by_threshold
+from cirm.model.threshold import predict_classes_by_threshold
 
 if TYPE_CHECKING:
     from cirm.model.metrics import PredictionsWithDeviation
@@ -50,7 +50,7 @@ def measure_coverage_of_intervals(
     """
     mean = predictions.mean.double().numpy()
     if model.task.classes:
-        decided = choose_classes_by_threshold(
+        decided = predict_classes_by_threshold(
             predictions.mean, model.task.classes, model.threshold
         )
         chosen = calibration.choose_prediction_sets(mean, decided.numpy())
@@ -119,16 +119,16 @@ def describe_prediction_uncertainty(
     sets: bool,
     level: float,
     abstain: float | None,
-    rows: int,
-    abstained: int,
+    n_rows: int,
+    n_abstained: int,
 ) -> dict[str, Any]:
     """Describe the sets, intervals and abstention of predictions for some rows.
 
     Returns:
-        `level` in percent, if there are sets or intervals, `abstained`, the number of
+        `level` in percent, if there are sets or intervals, `n_abstained`, the number of
         rows without a prediction, and `uncertainty`, sentences about both.
     """
-    found: dict[str, Any] = {"abstained": abstained, "uncertainty": []}
+    found: dict[str, Any] = {"abstained": n_abstained, "uncertainty": []}
     if sets or not model.task.classes:
         calibration = compute_conformal_thresholds(model, level)
         found["level"] = 100 * level
@@ -139,7 +139,7 @@ def describe_prediction_uncertainty(
         )
     if abstain is not None:
         abstention = choose_abstention_threshold(model, abstain)
-        text = describe_abstention(abstention, abstained, rows)
+        text = describe_abstention(abstention, n_abstained, n_rows)
         found["uncertainty"].append(f"{text}.")
     return found
 

@@ -59,7 +59,7 @@ def escape_spreadsheet_cell_text(text: str) -> str:
 
 
 def format_table_as_csv(
-    frame: pd.DataFrame, separator: str = ",", header: bool = True
+    frame: pd.DataFrame, separator: str = ",", with_header: bool = True
 ) -> str:
     """Return what pandas writes, except that small numbers are 0.00001, not 1e-05."""
     last = _format_trailing_columns_quickly(frame, separator)
@@ -67,7 +67,7 @@ def format_table_as_csv(
         frame.iloc[:, : frame.shape[1] - len(last)], separator
     )
     if first is None or not last:
-        return _format_table_with_pandas(frame, separator, header)
+        return _format_table_with_pandas(frame, separator, with_header)
     columns = [*first, *last]
     ends = [separator] * (len(columns) - 1) + ["\n"]
     pieces = [
@@ -76,12 +76,20 @@ def format_table_as_csv(
         for piece in (cells, np.full((len(frame), 1), ord(end), np.uint8))
     ]
     lines = np.concatenate(pieces, axis=1)
-    names = _format_table_with_pandas(frame.iloc[:0], separator, True) if header else ""
+    names = (
+        _format_table_with_pandas(frame.iloc[:0], separator, True)
+        if with_header
+        else ""
+    )
     return names + lines[lines != 0].tobytes().decode()
 
 
-def _format_table_with_pandas(frame: pd.DataFrame, separator: str, header: bool) -> str:
-    return frame.to_csv(index=False, header=header, sep=separator, lineterminator="\n")
+def _format_table_with_pandas(
+    frame: pd.DataFrame, separator: str, with_header: bool
+) -> str:
+    return frame.to_csv(
+        index=False, header=with_header, sep=separator, lineterminator="\n"
+    )
 
 
 def _format_trailing_columns_quickly(

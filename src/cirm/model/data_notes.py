@@ -62,7 +62,7 @@ def _list_notes_on_huge_values(draft: SchemaWithFirstRows) -> list[str]:
             continue
         values = draft.frame[column.name]
         written = column.format
-        sizes = np.abs(convert_values_to_numbers(values, "number", written=written))
+        sizes = np.abs(convert_values_to_numbers(values, "number", text_format=written))
         sizes = sizes[~np.isnan(sizes)]
         usual, largest = np.quantile(sizes, (0.95, 1.0), method="lower")
         if largest > HUGE * max(1.0, usual):

@@ -24,7 +24,7 @@ from cirm.model.metrics import (
     compute_weighted_mean,
 )
 from cirm.model.model import Model
-from cirm.model.threshold import choose_classes_by_threshold
+from cirm.model.threshold import predict_classes_by_threshold
 
 SPREADS = np.concatenate(
     [[0.0], np.geomspace(0.02, 200.0, 40)]
@@ -99,7 +99,7 @@ def collect_score_statistics(
         variance = spread / count_effective_rows(squares, weights) / (2 * level) ** 2
         return {"error": {"value": 0.5 * math.log(level), "variance": variance}}
     correct = (
-        choose_classes_by_threshold(mean, model.task.classes, model.threshold)
+        predict_classes_by_threshold(mean, model.task.classes, model.threshold)
         == targets
     )
     given = mean.double().gather(1, targets[:, None])[:, 0]
@@ -177,13 +177,13 @@ def _measure_calibration_gap(
 
 
 def build_calibration_gap_estimate(
-    measured: Mapping[str, float], square: float | None = None
+    measured: Mapping[str, float], true_mean_square: float | None = None
 ) -> ScoreEstimate:
     """Return a mean squared gap, with the variance that it has at a true mean square.
 
-    Without `square`, the estimate itself is taken for the true one.
+    Without `true_mean_square`, the estimate itself is taken for the true one.
     """
-    true = max(measured["value"] if square is None else square, 0.0)
+    true = max(measured["value"] if true_mean_square is None else true_mean_square, 0.0)
     return ScoreEstimate(
         measured["value"],
         measured["variance"] + true * measured["slope"],
@@ -191,17 +191,17 @@ def build_calibration_gap_estimate(
     )
 
 
-def estimate_proportion(correct: float, rows: float) -> ScoreEstimate:
+def estimate_proportion(n_correct: float, n_rows: float) -> ScoreEstimate:
     """Return a proportion; its variance is that with two more rows, one correct.
 
     Agresti and Caffo 2000: so it is not zero if all rows are correct, or none.
     """
-    smooth = (correct + 1) / (rows + 2)
-    return ScoreEstimate(correct / rows, smooth * (1 - smooth) / (rows + 2))
+    smooth = (n_correct + 1) / (n_rows + 2)
+    return ScoreEstimate(n_correct / n_rows, smooth * (1 - smooth) / (n_rows + 2))
 
 
 def predict_score_of_new_environment(
-    estimates: Sequence[ScoreEstimate], least: float = 0.0
+    estimates: Sequence[ScoreEstimate], min_spread: float = 0.0
 ) -> ScoreEstimate:
     """Return what the estimates of several environments predict for a new one.
 
@@ -211,7 +211,8 @@ def predict_score_of_new_environment(
 
     Args:
         estimates: The estimate of each environment.
-        least: The least standard deviation between environments, if there are several.
+        min_spread: The least standard deviation between environments, if there are
+            several.
     """
     if len(estimates) == 1:
         return estimates[0]
@@ -221,7 +222,7 @@ def predict_score_of_new_environment(
     )
     scale = USUAL_SPREAD * math.sqrt(float(np.median(variances)) + 1e-24)
     beyond = scale * SPREADS
-    spreads = np.hypot(beyond, least)
+    spreads = np.hypot(beyond, min_spread)
     precisions = 1 / (variances[:, None] + 1e-24 + spreads**2)
     total = precisions.sum(0)
     means = (precisions * values[:, None]).sum(0) / total
@@ -280,9 +281,9 @@ class NormalMixture(NamedTuple):
     deviations: NDArray[np.float64]
     weights: NDArray[np.float64]
 
-    def compute_probability_below_value(self, point: float) -> float:
+    def compute_probability_below_value(self, value: float) -> float:
         """Return the probability of a value below a point."""
-        return float(ndtr((point - self.means) / self.deviations) @ self.weights)
+        return float(ndtr((value - self.means) / self.deviations) @ self.weights)
 
     def find_quantile(self, level: float) -> float:
         """Return a quantile of the mixture, by bisection."""
@@ -321,14 +322,16 @@ def _compute_tail_by_gamma_approximation(z: float, skewness: float) -> float:
     return float((gammaincc if skewness > 0 else gammainc)(shape, point))
 
 
-def compute_hanley_mcneil_variance(area: float, positives: float, rows: float) -> float:
+def compute_hanley_mcneil_variance(
+    area: float, n_positives: float, n_rows: float
+) -> float:
     """Return the variance of an area under the ROC curve from the numbers of rows.
 
     Hanley and McNeil, "The meaning and use of the area under a receiver operating
     characteristic (ROC) curve", 1982.
     """
-    count = min(max(positives, 1.0), max(rows - 1, 1.0))
-    rest = max(rows - count, 1.0)
+    count = min(max(n_positives, 1.0), max(n_rows - 1, 1.0))
+    rest = max(n_rows - count, 1.0)
     first, second = area / (2 - area), 2 * area**2 / (1 + area)
     spread = (count - 1) * (first - area**2) + (rest - 1) * (second - area**2)
     return max((area * (1 - area) + spread) / (count * rest), 1e-12)

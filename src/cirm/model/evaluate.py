@@ -58,7 +58,7 @@ from cirm.model.metrics import (
 )
 from cirm.model.model import Model
 from cirm.model.outputs import check_predictions_are_finite
-from cirm.model.threshold import choose_classes_by_threshold
+from cirm.model.threshold import predict_classes_by_threshold
 from cirm.model.verdict import compare_predictions_with_expected_scores
 from cirm.model.warnings import list_input_warnings
 from cirm.randomness import Randomness
@@ -158,7 +158,7 @@ def evaluate(
             source, schema, fill_missing, environment, needed
         ):
             column = weight or schema.weight
-            chunk, own_weights = chunk.select_rows_with_weight(column)
+            chunk, own_weights = chunk.select_rows_with_nonzero_weight(column)
             frame, inputs = chunk.frame, chunk.inputs
             if frame.empty:
                 continue
@@ -296,7 +296,7 @@ def _describe_scores_by_class(
 ) -> dict[str, Any]:
     """Return the scores of each class, the confusion matrix and the threshold."""
     classes = model.task.classes
-    decided = choose_classes_by_threshold(mean, classes, model.threshold)
+    decided = predict_classes_by_threshold(mean, classes, model.threshold)
     return {
         "classes": compute_class_metrics(mean, decided, targets, classes, weights),
         "confusion": describe_confusion_matrix(decided, targets, classes, weights),
@@ -335,7 +335,9 @@ def compute_standard_error_of_score(
 ) -> float:
     """Standard error of the accuracy or of the root mean squared error."""
     if model.task.classes:
-        decided = choose_classes_by_threshold(mean, model.task.classes, model.threshold)
+        decided = predict_classes_by_threshold(
+            mean, model.task.classes, model.threshold
+        )
         values, factor = (decided == targets).double(), 100.0
     else:
         values = (mean[:, 0] - targets).double().square()
@@ -392,7 +394,7 @@ def compute_diagnostics_by_environment(
     diagnostics: dict[str, dict[str, float]] = {name: {} for name in predictions}
     shared = ("calibration spread", "constant")
     for where, metric, values in iterate_diagnostic_metrics(
-        model.learner.likelihood, model.task, predictions, last=False
+        model.learner.likelihood, model.task, predictions, is_last_stage=False
     ):
         if metric == "calibration":  # among the metrics of all held-out rows already
             continue

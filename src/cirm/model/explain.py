@@ -221,25 +221,25 @@ def compute_column_importance(model: Model, inputs: Tensor) -> dict[str, float]:
 
 
 def _draw_random_features_of_column(
-    column: ColumnEncoding, count: int, draws: RandomDraws
+    column: ColumnEncoding, n_rows: int, draws: RandomDraws
 ) -> Tensor:
     """Draw features [count, k] of a column that do not depend on an environment."""
-    features = torch.zeros(count, len(column.features))
+    features = torch.zeros(n_rows, len(column.features))
     if column.kind == "category":
-        chosen = draws.integers(len(column.categories), count)[0]
-        features[torch.arange(count), chosen] = 1
+        chosen = draws.integers(len(column.categories), n_rows)[0]
+        features[torch.arange(n_rows), chosen] = 1
     elif column.kind in ("number", "date"):
-        features[:, 0] = draws.normal(count)[0]
+        features[:, 0] = draws.normal(n_rows)[0]
     elif column.kind == "text":
         width = len(column.features) - column.missing
-        features[:, :width] = draws.normal(count, width)[0]
+        features[:, :width] = draws.normal(n_rows, width)[0]
     else:  # a boolean, or a constant whose missing values are marked
-        features[:, 0] = draws.integers(2, count)[0].float()
+        features[:, 0] = draws.integers(2, n_rows)[0].float()
     return features
 
 
 def find_columns_that_lost_importance(
-    first: dict[str, float], last: dict[str, float]
+    first_importance: dict[str, float], last_importance: dict[str, float]
 ) -> dict[str, dict[str, float]]:
     """Return columns whose share of the importance fell by half or more, in percent.
 
@@ -247,7 +247,7 @@ def find_columns_that_lost_importance(
     """
     before, now = (
         {name: value / (sum(part.values()) or 1) for name, value in part.items()}
-        for part in (first, last)
+        for part in (first_importance, last_importance)
     )
     return {
         name: {"first": 100 * share, "last": 100 * now.get(name, 0.0)}

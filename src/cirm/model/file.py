@@ -47,7 +47,7 @@ from cirm.model.container import (
     check_digest_of_description,
     compute_short_hash_of_description,
     parse_description_in_metadata,
-    read_and_check_model_description,
+    read_and_check_description_and_version,
     read_bytes_of_model_file,
 )
 from cirm.model.model import Model, restore_learner_from_plan
@@ -231,7 +231,7 @@ def decode_model_file(
     key: bytes = b"",
 ) -> Model:
     """Return the model in the content of a file, which messages call `where`."""
-    text, version = read_and_check_model_description(content, where, key)
+    text, version = read_and_check_description_and_version(content, where, key)
     try:
         tensors = load_tensors(content)
         data = parse_description_in_metadata(text, version)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cirm.data.open_sources import open_sources_for_first_fit, open_sources_for_model
+from cirm.data.open_sources import open_sources_and_text_encoder, open_sources_for_model
 from cirm.data.periods import (
     add_time_periods_to_schema,
     divide_new_sources_into_time_periods,
@@ -52,9 +52,9 @@ from cirm.model.rare_classes import (
     ClassWeight,
     check_threshold_rule_fits_model,
     choose_class_weights,
-    choose_held_out_threshold,
     choose_positive_class,
     get_threshold_rule_of_model,
+    set_threshold_by_held_out,
     warn_of_constant_predictions,
     weight_examples_of_stage,
 )
@@ -66,8 +66,8 @@ from cirm.model.verdict import warn_of_score_drop
 from cirm.model.versions import keep_earlier_version_in_model
 from cirm.model.warnings import (
     check_rows_were_not_seen_in_training,
-    find_leaking_columns,
     list_warnings_of_environment_inputs,
+    warn_of_leaking_columns,
     warn_of_single_class,
 )
 from cirm.randomness import Randomness
@@ -211,7 +211,7 @@ def fit(
             "colour images."
         )
     shape = (channels, side or 0, side or 0)
-    sources, text_encoder = open_sources_for_first_fit(data, shape, encoder)
+    sources, text_encoder = open_sources_and_text_encoder(data, shape, encoder)
     sources = divide_sources_into_time_periods(sources, environment, time, every)
     options = ReadOptions(
         target,
@@ -235,10 +235,10 @@ def fit(
     built, plan = build_learner_for_inputs(
         learner, schema.task, schema.treatment.shape, values, preset, network
     )
-    notes = (*list_notes_on_training_data(draft), *find_leaking_columns(draft))
+    notes = (*list_notes_on_training_data(draft), *warn_of_leaking_columns(draft))
     count = draft.count
     del draft  # with its rows
-    rows = read_rows(sources, schema, progress, count=count)
+    rows = read_rows(sources, schema, progress, n_expected_rows=count)
     check_inputs_are_not_constant(rows, sources[0].where)
     plan = replace(
         plan,
@@ -345,7 +345,7 @@ def update(
         progress,
         fill_missing,
         environment or time,
-        weight=weight,
+        weight_column=weight,
     )
     notes = []
     if model.adaptation is not None:
@@ -358,7 +358,7 @@ def update(
     for name, indices in rows.rows.items():
         indices = indices[:SCHEMA_ROWS]
         inputs = rows.store.take(indices)
-        missing = rows.find_missing(indices, model.schema)
+        missing = rows.find_missing_numbers(indices, model.schema)
         notes += list_warnings_of_environment_inputs(
             model.schema, name, inputs.numpy(), missing, accept_units
         )
@@ -435,7 +435,7 @@ def _train_on_stage(
     progress("evaluating", 1)
     scored = {n: predict_rows_to_score(after, rows, splits[n][1]) for n in names}
     held = [n for n in names if len(splits[n][0]) < len(rows.rows[n])]
-    after, kept = choose_held_out_threshold(after, [scored[n] for n in held], threshold)
+    after, kept = set_threshold_by_held_out(after, [scored[n] for n in held], threshold)
     diagnostics = compute_diagnostics_by_environment(after, stage, held_out, source)
     constant = {
         n: warn_of_constant_predictions(after, rows, rows.rows[n], scored[n])
@@ -501,10 +501,10 @@ def _train_learner(
     names = ", ".join(environment.name for environment in stage)
     done = 0
 
-    def report_training_step(step: int, steps: int, numbers: Terms) -> None:
+    def report_training_step(step: int, n_steps: int, numbers: Terms) -> None:
         nonlocal done
         done = step
-        progress(f"training on {names}", step / steps)
+        progress(f"training on {names}", step / n_steps)
 
     progress(f"training on {names}", 0.0)
     try:

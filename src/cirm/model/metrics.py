@@ -13,7 +13,7 @@ from cirm.evaluation.metrics import (
     compute_balanced_accuracy,
 )
 from cirm.model.model import Model
-from cirm.model.threshold import choose_classes_by_threshold
+from cirm.model.threshold import predict_classes_by_threshold
 
 CONFIDENCE_BINS = 10  # of confidence, the usual number for the calibration error
 
@@ -64,7 +64,7 @@ def _compute_probability_metrics(
     model: Model, mean: Tensor, targets: Tensor, weights: Tensor | None
 ) -> dict[str, float]:
     classes = model.task.classes
-    decided = choose_classes_by_threshold(mean, classes, model.threshold)
+    decided = predict_classes_by_threshold(mean, classes, model.threshold)
     chosen = mean.double().gather(1, targets[:, None])[:, 0]
     metrics = {
         "accuracy": 100 * compute_weighted_mean((decided == targets).double(), weights),

@@ -225,7 +225,7 @@ def restore_learner_from_plan(
     if choice is not None:
         cls = get_learner_class(choice)
     elif plan.learner in REGISTRY.list_keys():
-        cls = get_learner_class(plan.learner, import_paths=False)
+        cls = get_learner_class(plan.learner, allow_import_paths=False)
     elif plan.learner in REMOVED_LEARNERS:
         raise ValueError(
             f"the model was trained with the learner {plan.learner!r}, which cirm no "

@@ -19,7 +19,7 @@ from cirm.model.container import (
     MOST_VALUE,
     check_digest_of_description,
     parse_description_in_metadata,
-    read_and_check_model_description,
+    read_and_check_description_and_version,
     read_bytes_of_model_file,
 )
 from cirm.model.facts import ModelMetadata
@@ -63,7 +63,7 @@ def load_numpy_model(path: str | Path, key: bytes = b"") -> NumpyModel | None:
     path = Path(path)
     where = f"model file {str(path)!r}"
     content = read_bytes_of_model_file(path, where)
-    text, version = read_and_check_model_description(content, where, key)
+    text, version = read_and_check_description_and_version(content, where, key)
     try:
         model = _build_numpy_model(content, text, version)
     except (ValueError, KeyError, IndexError, TypeError, AttributeError):
@@ -71,16 +71,18 @@ def load_numpy_model(path: str | Path, key: bytes = b"") -> NumpyModel | None:
     return model if model is not None and _can_numpy_model_predict(model) else None
 
 
-def _build_numpy_model(content: bytes, text: str, version: int) -> NumpyModel | None:
+def _build_numpy_model(
+    content: bytes, text: str, format_version: int
+) -> NumpyModel | None:
     from safetensors.numpy import load as load_arrays
 
-    data = parse_description_in_metadata(text, version)
+    data = parse_description_in_metadata(text, format_version)
     if data.adaptation is not None or data.plan.class_weight:
         return None  # explaining the one, and weighing classes, is the learner's
     arrays = load_arrays(content)
     binding = arrays.pop(DIGEST_TENSOR, None)
     digest = None if binding is None else binding.tobytes()
-    check_digest_of_description(text, digest, version)
+    check_digest_of_description(text, digest, format_version)
     if any(not name.startswith(("state.", EARLIER)) for name in arrays):
         return None
     state = {

@@ -117,10 +117,13 @@ class SteadyTablePredictor(NamedTuple):
     def compute_outputs(self, rows: NDArray[np.float32]) -> Array:
         """Return outputs [samples, n, k] of rows [n, d]."""
         starts = range(0, len(rows), ROWS_AT_ONCE)
-        blocks = [self._compute_block(rows[s : s + ROWS_AT_ONCE]) for s in starts]
+        blocks = [
+            self._compute_outputs_of_few_rows(rows[s : s + ROWS_AT_ONCE])
+            for s in starts
+        ]
         return np.concatenate(blocks, 1)
 
-    def _compute_block(self, rows: NDArray[np.float32]) -> Array:
+    def _compute_outputs_of_few_rows(self, rows: NDArray[np.float32]) -> Array:
         """Return outputs [samples, n, k] of rows [n, d]; rows are last in between."""
         d, bent = len(self.scale), len(self.bent)
         basis = np.empty((self.coefficients.shape[1], len(rows)), np.float32)
@@ -222,7 +225,7 @@ def _build_steady_table_predictor(state: Mapping[str, Array]) -> SteadyTablePred
 def predict_inputs_by_numpy(
     predictor: NumpyPredictor,
     inputs: NDArray[np.float32],
-    classes: int,
+    n_classes: int,
     shifts: Array | None = None,
 ) -> ArrayPredictions:
     """Return predictions for inputs [n, *shape], computed by one thread per core.
@@ -230,7 +233,7 @@ def predict_inputs_by_numpy(
     Args:
         predictor: What computes outputs.
         inputs: Encoded rows.
-        classes: Number of classes; 0 for regression.
+        n_classes: Number of classes; 0 for regression.
         shifts: What is added to the logit of each class, [classes].
     """
     rows = inputs.reshape(len(inputs), -1)
@@ -242,7 +245,7 @@ def predict_inputs_by_numpy(
 
     def predict_chunk_of_inputs(start: int) -> ArrayPredictions:
         outputs = predictor.compute_outputs(rows[start : start + size])
-        return compute_prediction_mean_and_std(outputs, classes, shifts)
+        return compute_prediction_mean_and_std(outputs, n_classes, shifts)
 
     threads = min(threads, len(starts))
     if threads < 2:

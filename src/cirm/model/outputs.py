@@ -21,11 +21,11 @@ class ArrayPredictions(NamedTuple):
     std: Array
 
 
-def check_predictions_are_finite(mean: Array, where: str) -> None:
+def check_predictions_are_finite(predictions: Array, where: str) -> None:
     """Raise an error, which names the source of the rows, if a prediction is NaN."""
-    if np.isfinite(mean.sum()):  # a single pass where all numbers are finite
+    if np.isfinite(predictions.sum()):  # a single pass where all numbers are finite
         return
-    if bad := int((~np.isfinite(mean).all(1)).sum()):
+    if bad := int((~np.isfinite(predictions).all(1)).sum()):
         raise ValueError(
             f"{where}: the predictions of {bad:,} rows are NaN or infinite. Check the "
             "data for very large values, or fit the model again."
@@ -34,21 +34,21 @@ def check_predictions_are_finite(mean: Array, where: str) -> None:
 
 @np.errstate(all="ignore")  # predictions that are not finite are refused later
 def compute_prediction_mean_and_std(
-    outputs: Array, classes: int, shifts: Array | None = None
+    outputs: Array, n_classes: int, shifts: Array | None = None
 ) -> ArrayPredictions:
     """Return the mean prediction and its standard deviation over samples.
 
     Args:
         outputs: Logits or values of each sample, [samples, n, k]; of two classes there
             may be one logit, that of the second class.
-        classes: Number of classes; 0 for regression.
+        n_classes: Number of classes; 0 for regression.
         shifts: What is added to the logit of each class, [classes].
     """
-    if not classes:
+    if not n_classes:
         return ArrayPredictions(
             *(part.T for part in _compute_weighted_mean_and_std(outputs[..., 0][None]))
         )
-    if classes > 2:
+    if n_classes > 2:
         logits = np.moveaxis(outputs, -1, 0)  # rows last: sums over classes are fast
         if shifts is not None:
             logits = logits + shifts[:, None, None].astype(outputs.dtype)

@@ -26,7 +26,7 @@ from cirm.model.abstention import AbstentionThreshold, choose_abstention_thresho
 from cirm.model.conformal import ConformalThresholds, compute_conformal_thresholds
 from cirm.model.facts import ModelMetadata, set_decision_threshold
 from cirm.model.outputs import ArrayPredictions, check_predictions_are_finite
-from cirm.model.threshold import choose_classes_by_threshold
+from cirm.model.threshold import predict_classes_by_threshold
 from cirm.model.warnings import list_input_warnings
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def predict(
 def predict_source_in_chunks(
     model: ModelMetadata,
     source: DataSource,
-    keep: Sequence[str] = (),
+    columns_to_copy: Sequence[str] = (),
     probabilities: bool = False,
     fill_missing: bool = False,
     progress: Progress = ignore_progress_message,
@@ -137,7 +137,7 @@ def predict_source_in_chunks(
         None if abstain is None else choose_abstention_threshold(model, abstain)
     )
     chunks = iterate_encoded_rows_of_source(
-        source, model.schema, fill_missing, needed=keep
+        source, model.schema, fill_missing, needed_columns=columns_to_copy
     )
     for frame, inputs, _, changes in prefetch_chunks(source, chunks):
         if not done and notes is not None:
@@ -145,7 +145,7 @@ def predict_source_in_chunks(
             notes += list_input_warnings(
                 model.schema, inputs, find_missing_numeric_cells(frame, model.schema)
             )
-        names = _select_columns_to_copy(model, frame, keep)
+        names = _select_columns_to_copy(model, frame, columns_to_copy)
         predictions = model.predict_from_inputs(inputs)
         check_predictions_are_finite(predictions.mean, source.where)
         columns = _build_prediction_columns(
@@ -168,13 +168,13 @@ def predict_source_in_chunks(
 
 
 def _select_columns_to_copy(
-    model: ModelMetadata, frame: pd.DataFrame, keep: Sequence[str]
+    model: ModelMetadata, frame: pd.DataFrame, columns_to_copy: Sequence[str]
 ) -> list[str]:
     """Return the columns of a table that predictions repeat."""
     encoding = model.schema.treatment.encoding
     columns = encoding.columns if encoding else ()
     known = [column.name for column in columns if column.kind == "identifier"]
-    wanted = [*model.schema.ids, *known, *keep]
+    wanted = [*model.schema.ids, *known, *columns_to_copy]
     if encoding is None:
         wanted.insert(0, "image")
     return [name for name in dict.fromkeys(wanted) if name in frame.columns]
@@ -200,7 +200,7 @@ def _build_prediction_columns(
         half = half if np.isfinite(half) else np.nan
         ends = {"low": values - half, "high": values + half}
         return {"prediction": values, **ends, "uncertainty": spread}
-    index = choose_classes_by_threshold(mean, model.task.classes, model.threshold)
+    index = predict_classes_by_threshold(mean, model.task.classes, model.threshold)
     rows = np.arange(len(mean))
     probability, spread = mean[rows, index], std[rows, index].round(6)
     places = index

@@ -41,52 +41,52 @@ class PredictionsWithTargetsAndWeights(NamedTuple):
 
 
 def choose_positive_class(
-    wanted: str, classes: tuple[str, ...], rows: EncodedRows
+    chosen_class: str, classes: tuple[str, ...], rows: EncodedRows
 ) -> str:
     """Return the positive one of two classes: the user's choice, or the rarer one."""
     if len(classes) != 2:
-        if wanted:
+        if chosen_class:
             raise ValueError(
                 "--positive: only a classification into two classes has a positive "
                 "class. Remove the option."
             )
         return ""
-    if wanted and wanted not in classes:
+    if chosen_class and chosen_class not in classes:
         raise ValueError(
-            f"--positive: there is no class {wanted!r}. Use {classes[0]!r} or "
+            f"--positive: there is no class {chosen_class!r}. Use {classes[0]!r} or "
             f"{classes[1]!r}."
         )
     first, second = torch.bincount(rows.targets, minlength=2).tolist()
-    return wanted or classes[int(second <= first)]
+    return chosen_class or classes[int(second <= first)]
 
 
 def choose_class_weights(
-    wanted: ClassWeight, classes: tuple[str, ...], rows: EncodedRows
+    chosen_weights: ClassWeight, classes: tuple[str, ...], rows: EncodedRows
 ) -> dict[str, float]:
     """Return the weight of each class; nothing if all count once.
 
     "balanced" gives n / (classes * rows of the class), as scikit-learn does. A class
     that does not occur yet counts once.
     """
-    if not wanted:
+    if not chosen_weights:
         return {}
     if not classes:
         raise ValueError(
             "--class-weight: a regression has no classes. Leave out the option (in "
             "Python class_weight=)."
         )
-    if wanted == "balanced":
+    if chosen_weights == "balanced":
         mass = rows.weights
         counts = torch.bincount(rows.targets, mass, len(classes)).double().tolist()
         total, present = sum(counts), sum(count > 0 for count in counts)
         weights = [total / (present * n) if n else 1.0 for n in counts]
         return dict(zip(classes, weights, strict=True))
-    if isinstance(wanted, str):
+    if isinstance(chosen_weights, str):
         raise ValueError(
-            f"--class-weight: {wanted!r} cannot be used. Give balanced, or a weight "
-            "for each class, such as yes=5,no=1."
+            f"--class-weight: {chosen_weights!r} cannot be used. Give balanced, or a "
+            "weight for each class, such as yes=5,no=1."
         )
-    given = {str(name): float(value) for name, value in wanted.items()}
+    given = {str(name): float(value) for name, value in chosen_weights.items()}
     if unknown := [name for name in given if name not in classes]:
         listed = ", ".join(classes[:10])
         raise ValueError(
@@ -163,7 +163,7 @@ def get_threshold_rule_of_model(model: Model) -> str:
     return "" if model.threshold is None else model.threshold.rule
 
 
-def choose_held_out_threshold(
+def set_threshold_by_held_out(
     model: Model, held_out: Sequence[PredictionsWithTargetsAndWeights], rule: str
 ) -> tuple[Model, list[str]]:
     """Choose the threshold anew on held-out rows; return also notes for the user.
@@ -171,7 +171,7 @@ def choose_held_out_threshold(
     If the model's own rule, which nobody gave now, cannot be applied to these rows, the
     threshold is not changed.
     """
-    scores = _join_held_out_scores_of_stages(model, held_out)
+    scores = _summarise_held_out_probabilities_of_stages(model, held_out)
     if rule:
         return set_decision_threshold(replace(model, held_out_scores=scores), rule), []
     old = get_threshold_rule_of_model(model)
@@ -188,7 +188,7 @@ def choose_held_out_threshold(
     return renewed, []
 
 
-def _join_held_out_scores_of_stages(
+def _summarise_held_out_probabilities_of_stages(
     model: Model, held_out: Sequence[PredictionsWithTargetsAndWeights]
 ) -> HeldOutProbabilities | None:
     """Return the probabilities of the positive class on all held-out rows."""

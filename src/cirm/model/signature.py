@@ -19,10 +19,12 @@ def add_digest_and_signature_to_file(content: bytes, key: bytes = b"") -> bytes:
     return _replace_digest_in_content(content, "sha256", BLANK, digest)
 
 
-def check_digest_of_model_file(content: bytes, digest: str, where: str) -> None:
+def check_digest_of_model_file(
+    content: bytes, expected_digest: str, where: str
+) -> None:
     """Raise an error if the content was changed since its digest was computed."""
-    blank = _replace_digest_in_content(content, "sha256", digest, BLANK)
-    if hashlib.sha256(blank).hexdigest() != digest:
+    blank = _replace_digest_in_content(content, "sha256", expected_digest, BLANK)
+    if hashlib.sha256(blank).hexdigest() != expected_digest:
         raise ValueError(
             f"{where} is damaged: its checksum does not match its content. Restore it "
             "from a backup, or fit the model again."

@@ -17,7 +17,7 @@ from cirm.data.schema_inference import (
     RandomRowReservoir,
     ReadOptions,
     guess_numeric_columns,
-    infer_target_encoding,
+    infer_task_and_encode_targets,
 )
 from cirm.data.sources import (
     Data,
@@ -177,7 +177,7 @@ def _encode_targets_of_tables(
         kind: TaskName = "regression" if is_regression else "classification"
         options = replace(options, task=kind)
     is_first = np.arange(len(values)) < count
-    encoded, task, _ = infer_target_encoding(values, is_first, options)
+    encoded, task, _ = infer_task_and_encode_targets(values, is_first, options)
     return (encoded[:count], encoded[count:]), task
 
 

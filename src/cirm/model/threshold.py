@@ -65,16 +65,16 @@ class DecisionThresholdRule(NamedTuple):
     second: float = 0.0
 
 
-def choose_classes_by_threshold(
-    mean: Any,  # noqa: ANN401  a tensor or an array
+def predict_classes_by_threshold(
+    probabilities: Any,  # noqa: ANN401  a tensor or an array
     classes: tuple[str, ...],
     threshold: DecisionThreshold | None,
 ) -> Any:  # noqa: ANN401
     """Return the predicted classes [n] of probabilities [n, classes], by index."""
     if threshold is None:
-        return mean.argmax(-1)
+        return probabilities.argmax(-1)
     positive = classes.index(threshold.positive)
-    is_positive = mean[:, positive] >= threshold.value
+    is_positive = probabilities[:, positive] >= threshold.value
     return (is_positive if positive else ~is_positive) * 1
 
 
@@ -111,66 +111,66 @@ def summarise_held_out_probabilities(
 
 
 def _compute_probability_quantiles(
-    values: NDArray[np.float64], mass: NDArray[np.float64]
+    values: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> tuple[float, ...]:
     """Return the values in order, or evenly spaced quantiles if weighted or many."""
     order = np.argsort(values, kind="stable")
-    values, mass = values[order], mass[order]
-    if len(values) > MOST_SCORES or len(np.unique(mass)) > 1:
-        ends = np.cumsum(mass) / mass.sum()
+    values, weights = values[order], weights[order]
+    if len(values) > MOST_SCORES or len(np.unique(weights)) > 1:
+        ends = np.cumsum(weights) / weights.sum()
         places = (np.arange(MOST_SCORES) + 0.5) / MOST_SCORES
         values = values[np.searchsorted(ends, places).clip(max=len(values) - 1)]
     return tuple(float(f"{value:.6g}") for value in values)
 
 
 def choose_decision_threshold(
-    text: str, positive: str, scores: HeldOutProbabilities | None
+    rule_text: str, positive_class: str, held_out: HeldOutProbabilities | None
 ) -> DecisionThreshold:
     """Return the threshold that a rule, as the user wrote it, gives."""
-    rule = parse_threshold_rule(text)
+    rule = parse_threshold_rule(rule_text)
     if rule.name == "value":
-        return DecisionThreshold(rule.first, text, positive)
-    count, rest = scores.rows if scores else (0.0, 0.0)
-    if scores is None or min(count, rest) < FEWEST_POSITIVES:
+        return DecisionThreshold(rule.first, rule_text, positive_class)
+    count, rest = held_out.rows if held_out else (0.0, 0.0)
+    if held_out is None or min(count, rest) < FEWEST_POSITIVES:
         which = "of" if count <= rest else "not of"
         raise ValueError(
-            f"--threshold {text}: choosing a threshold needs {FEWEST_POSITIVES} "
-            f"held-out rows {which} the class {positive!r}, but there are only "
+            f"--threshold {rule_text}: choosing a threshold needs {FEWEST_POSITIVES} "
+            f"held-out rows {which} the class {positive_class!r}, but there are only "
             f"{min(count, rest):.0f}. Fit with more rows or a larger --held-out (up "
             "to 0.5), or give a number, as in --threshold 0.2."
         )
-    cuts, recall, alarms = _compute_recall_at_thresholds(scores)
+    cuts, recall, alarms = _compute_recall_and_false_positive_rate(held_out)
     found, false = recall * count, alarms * rest
     if rule.name == "cost":
         best = np.argmin(rule.first * (count - found) + rule.second * false)
-        return DecisionThreshold(float(cuts[best]), text, positive)
+        return DecisionThreshold(float(cuts[best]), rule_text, positive_class)
     precision = found / np.maximum(found + false, 1e-12)
     reached = {
         "recall": recall >= rule.first - 1e-9,
         "precision": precision >= rule.first,
-        "rate": found + false <= rule.first * sum(scores.rows),
+        "rate": found + false <= rule.first * sum(held_out.rows),
     }
     allowed = cuts[reached[rule.name] & (found + false > 0)]
     if not len(allowed):
         raise ValueError(
-            f"--threshold {text}: no threshold meets this rule on the held-out rows, "
-            f"where the highest precision is {precision.max():.2f}. Ask for a lower "
-            "precision or a higher rate."
+            f"--threshold {rule_text}: no threshold meets this rule on the held-out "
+            f"rows, where the highest precision is {precision.max():.2f}. Ask for a "
+            "lower precision or a higher rate."
         )
     # The highest one that finds enough, or else the lowest, which finds most.
     value = allowed[-1] if rule.name == "recall" else allowed[0]
-    return DecisionThreshold(float(value), text, positive)
+    return DecisionThreshold(float(value), rule_text, positive_class)
 
 
-def _compute_recall_at_thresholds(
-    scores: HeldOutProbabilities,
+def _compute_recall_and_false_positive_rate(
+    held_out: HeldOutProbabilities,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Return thresholds, ascending, with recall and false positive rate at each.
 
     A threshold lies between two probabilities that occur, so that rounding does not
     change what is predicted.
     """
-    positives, others = np.array(scores.positives), np.array(scores.others)
+    positives, others = np.array(held_out.positives), np.array(held_out.others)
     values = np.unique(np.concatenate([positives, others, [0.0, 1.0]]))
     cuts = (values[1:] + values[:-1]) / 2
     at_least = [
@@ -181,30 +181,30 @@ def _compute_recall_at_thresholds(
 
 
 def describe_threshold_in_words(
-    threshold: DecisionThreshold, scores: HeldOutProbabilities | None
+    threshold: DecisionThreshold, held_out: HeldOutProbabilities | None
 ) -> str:
     """Return a sentence about a threshold and what it gives on held-out rows."""
     text = (
         f"Predicts {threshold.positive!r} if its probability is {threshold.value:.4g} "
         f"or more (threshold {threshold.rule}"
     )
-    if scores is None or min(scores.rows) < 1:
+    if held_out is None or min(held_out.rows) < 1:
         return f"{text})."
     recall, alarms = (
         float((np.array(part) >= threshold.value).mean())
-        for part in (scores.positives, scores.others)
+        for part in (held_out.positives, held_out.others)
     )
-    found, false = recall * scores.rows[0], alarms * scores.rows[1]
-    parts = [_format_rate_with_interval("recall", found, scores.rows[0])]
+    found, false = recall * held_out.rows[0], alarms * held_out.rows[1]
+    parts = [_format_rate_with_interval("recall", found, held_out.rows[0])]
     if found + false > 0:
         parts.append(_format_rate_with_interval("precision", found, found + false))
     return (
-        f"{text}; on {sum(scores.rows):,.0f} held-out rows, {scores.rows[0]:,.0f} of "
-        f"them {threshold.positive!r}: {', '.join(parts)})."
+        f"{text}; on {sum(held_out.rows):,.0f} held-out rows, {held_out.rows[0]:,.0f} "
+        f"of them {threshold.positive!r}: {', '.join(parts)})."
     )
 
 
-def _format_rate_with_interval(name: str, count: float, rows: float) -> str:
-    low, high = (100 * end for end in compute_wilson_interval(count, rows))
-    rate = 100 * count / rows
+def _format_rate_with_interval(name: str, count: float, n_rows: float) -> str:
+    low, high = (100 * end for end in compute_wilson_interval(count, n_rows))
+    rate = 100 * count / n_rows
     return f"{name} {rate:.0f} % (95 % interval {low:.0f} to {high:.0f})"

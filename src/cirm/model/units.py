@@ -155,16 +155,16 @@ def _measure_change_of_quartiles(
 
 
 def _measure_quartile_change_of_other_columns(
-    change: Numbers, least: float, most: float
+    change: Numbers, lowest: float, highest: float
 ) -> Numbers:
     """Return the median change of the other columns, within limits, [c]."""
     sizes = np.abs(change)
     if len(sizes) < 2:
-        return np.full(len(sizes), least)
+        return np.full(len(sizes), lowest)
     ordered, ranks = np.sort(sizes), np.argsort(np.argsort(sizes))
     middle = {(len(sizes) - 2) // 2, (len(sizes) - 1) // 2}  # of all columns but one
     medians = [np.where(ranks > m, ordered[m], ordered[m + 1]) for m in middle]
-    return np.clip(np.mean(medians, axis=0), least, most)
+    return np.clip(np.mean(medians, axis=0), lowest, highest)
 
 
 def _compute_quartile_change_likelihood(

@@ -20,7 +20,7 @@ from cirm.model.estimates import compute_hanley_mcneil_variance
 from cirm.model.facts import TrainingHistoryEntry
 from cirm.model.metrics import compute_delong_variance, compute_roc_auc
 from cirm.model.model import Model
-from cirm.model.threshold import choose_classes_by_threshold
+from cirm.model.threshold import predict_classes_by_threshold
 from cirm.wording import capitalise_first_letter, join_words
 
 FEWEST_COMPARED = 20  # rows; with fewer, nearly any accuracy may be chance
@@ -102,7 +102,7 @@ def compare_predictions_with_expected_scores(
             without = {"accuracy": f", without {names}"}
             without[""] = f", when the model still relied on {names}"
             expected = expected._replace(how=without)
-            found = [accuracy, *_ignore_drops_explained_by_adaptation(found)]
+            found = [accuracy, *_ignore_drops_explained_by_dropped_columns(found)]
             start = (
                 f"As accurate as expected without {names}, which the model no longer "
                 "relies on. "
@@ -139,7 +139,7 @@ def describe_constant_predictions(
     classes = model.task.classes
     if not classes:
         return ""
-    decided = choose_classes_by_threshold(mean, classes, model.threshold)
+    decided = predict_classes_by_threshold(mean, classes, model.threshold)
     constant = find_always_predicted_class(decided, targets)
     if constant is None:
         return ""
@@ -246,12 +246,12 @@ def _list_accuracies_without_dropped_columns(model: Model) -> list[dict[str, Any
     ]
 
 
-def _build_correct_and_row_counts(percent: float, rows: float) -> Measured:
-    return {"accuracy": {"correct": percent / 100 * rows, "rows": float(rows)}}
+def _build_correct_and_row_counts(percent: float, n_rows: float) -> Measured:
+    return {"accuracy": {"correct": percent / 100 * n_rows, "rows": float(n_rows)}}
 
 
-def _ignore_drops_explained_by_adaptation(
-    found: Sequence[ScoreComparisonWithPast],
+def _ignore_drops_explained_by_dropped_columns(
+    comparisons: Sequence[ScoreComparisonWithPast],
 ) -> list[ScoreComparisonWithPast]:
     """Judge no fall of scores that had the help of columns given up since.
 
@@ -261,7 +261,7 @@ def _ignore_drops_explained_by_adaptation(
         replace(one, reason="not judged for this reason")
         if one.is_worse and one.score != "calibration_error"
         else one
-        for one in found
+        for one in comparisons
         if one.score != "accuracy"
     ]
 
@@ -289,13 +289,15 @@ def warn_of_score_drop(
     ]
 
 
-def collect_expected_scores(model: Model, positives: float) -> ScoresExpectedOfModel:
+def collect_expected_scores(
+    model: Model, positive_fraction: float
+) -> ScoresExpectedOfModel:
     """Return the scores on arrival at new places, or else those of held-out rows."""
     arrivals = [entry for entry in model.history if entry.metrics_before]
     if not arrivals:
         entries = [entry for entry in model.history if entry.metrics_after]
         past = [
-            _approximate_scores_from_metrics(model, e, False, positives)
+            _approximate_scores_from_metrics(model, e, False, positive_fraction)
             for e in entries
         ]
         where = f"on held-out rows of {_join_environment_names(entries)}"
@@ -306,7 +308,8 @@ def collect_expected_scores(model: Model, positives: float) -> ScoresExpectedOfM
         )
         return ScoresExpectedOfModel(past, where, caution=caution)
     past = [
-        entry.arrival or _approximate_scores_from_metrics(model, entry, True, positives)
+        entry.arrival
+        or _approximate_scores_from_metrics(model, entry, True, positive_fraction)
         for entry in arrivals
     ]
     past, caution = _drop_scores_at_other_thresholds(model, arrivals, past)
@@ -346,7 +349,10 @@ def _drop_scores_at_other_thresholds(
 
 
 def _approximate_scores_from_metrics(
-    model: Model, entry: TrainingHistoryEntry, is_arrival: bool, positives: float
+    model: Model,
+    entry: TrainingHistoryEntry,
+    is_arrival: bool,
+    positive_fraction: float,
 ) -> Measured:
     """Return the scores of an entry that holds only metrics, with usual variances."""
     metrics = entry.metrics_before if is_arrival else entry.metrics_after
@@ -359,7 +365,7 @@ def _approximate_scores_from_metrics(
     if "roc_auc" in metrics:
         # The class frequencies were not stored; those here are the best guess.
         area = metrics["roc_auc"]
-        variance = compute_hanley_mcneil_variance(area, positives * rows, rows)
+        variance = compute_hanley_mcneil_variance(area, positive_fraction * rows, rows)
         scores["ranking"] = {"value": area, "variance": variance}
     return scores
 

@@ -39,16 +39,18 @@ class EarlierModelVersion(NamedTuple):
         return f"{self.key} (after {last.name}, {last.time[:10]}{place})"
 
 
-def keep_earlier_version_in_model(before: Model, after: Model, count: int) -> Model:
+def keep_earlier_version_in_model(
+    before: Model, after: Model, max_versions: int
+) -> Model:
     """Return an updated model that keeps the one before, and some earlier ones.
 
-    At most `count` versions of 64 MiB together are kept; the oldest go first. A note in
-    the history says which ones went.
+    At most `max_versions` versions of 64 MiB together are kept; the oldest go first. A
+    note in the history says which ones went.
     """
-    if not count:
+    if not max_versions:
         return replace(after, earlier=())
     versions = [*before.earlier, encode_model_without_earlier_versions(before)]
-    kept = versions[-count:]
+    kept = versions[-max_versions:]
     while sum(map(len, kept)) > MOST_KEPT_BYTES:
         kept = kept[1:]
     dropped = len(versions) - len(kept)

@@ -28,7 +28,7 @@ NEW_CATEGORIES = 0.05  # fraction of rows with new categories that is worth a wa
 FAR_MEAN = 10.0  # standard deviations from the first mean that are worth a warning
 
 
-def find_leaking_columns(draft: SchemaWithFirstRows) -> list[str]:
+def warn_of_leaking_columns(draft: SchemaWithFirstRows) -> list[str]:
     """Warn of columns that alone determine the target in every row."""
     encoding, classes = draft.schema.treatment.encoding, draft.schema.task.classes
     if encoding is None or len(draft.frame) < FEWEST_ROWS:
@@ -56,10 +56,10 @@ def find_leaking_columns(draft: SchemaWithFirstRows) -> list[str]:
 
 
 def _does_column_alone_determine_target(
-    features: np.ndarray, targets: np.ndarray, classification: bool
+    features: np.ndarray, targets: np.ndarray, is_classification: bool
 ) -> bool:
     """Return whether the features [n, k] of one column determine the targets [n]."""
-    if not classification:
+    if not is_classification:
         spread = features.std(0)
         if (spread == 0).all() or targets.std() == 0:
             return False

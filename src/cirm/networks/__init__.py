@@ -39,15 +39,15 @@ __all__ = [
 
 
 def build_network(
-    name: str, features: tuple[int, ...], outputs: int, settings: Mapping[str, Any]
+    name: str, input_shape: tuple[int, ...], n_outputs: int, settings: Mapping[str, Any]
 ) -> Network:
     """Return a network by name for inputs of a shape.
 
     Args:
         name: A key such as "mlp", "cnn" or "linear", the name of an entry point, or an
             import path `package.module:Class`.
-        features: Shape of the inputs of one example.
-        outputs: Number of outputs.
+        input_shape: Shape of the inputs of one example.
+        n_outputs: Number of outputs.
         settings: The settings `hidden`, `activation` and `dropout`.
 
     Returns:
@@ -63,7 +63,7 @@ def build_network(
         >>> build_network("cnn", (2, 8, 8), 3, shape).outputs
         3
     """
-    network: Network = REGISTRY.load(name).build(features, outputs, settings)
+    network: Network = REGISTRY.load(name).build(input_shape, n_outputs, settings)
     return network
 
 
@@ -79,5 +79,7 @@ def restore_network(
     kind = description["kind"]
     if kind == "module":
         return ModuleNetwork.restore(description, module)
-    network: Network = REGISTRY.load(kind, import_paths=False).restore(description)
+    network: Network = REGISTRY.load(kind, allow_import_paths=False).restore(
+        description
+    )
     return network

@@ -36,13 +36,13 @@ class Network(ABC):
 
     @classmethod
     def build(
-        cls, features: tuple[int, ...], outputs: int, settings: Mapping[str, Any]
+        cls, input_shape: tuple[int, ...], n_outputs: int, settings: Mapping[str, Any]
     ) -> Network:
         """Return a network for inputs of a shape.
 
         Args:
-            features: Shape of the inputs of one example.
-            outputs: Number of outputs.
+            input_shape: Shape of the inputs of one example.
+            n_outputs: Number of outputs.
             settings: The settings `hidden`, `activation` and `dropout`.
 
         Raises:

@@ -41,23 +41,27 @@ _packed: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
 def run_layers_on_large_batch(
-    plan: LayerSizesAndActivation, params: Tensor, inputs: Tensor
+    layer_sizes: LayerSizesAndActivation, params: Tensor, inputs: Tensor
 ) -> Tensor:
     """Return the outputs [replica, n, out] of inputs [replica, n, ...]."""
     layers = pad_hidden_layers_with_zero_units(
-        plan.split_parameters_into_layers(params)
+        layer_sizes.split_parameters_into_layers(params)
     )
     packed = get_cached_packed_inputs(inputs) if params.requires_grad else None
     if packed is None:
         chunks = inputs.flatten(2).split(CHUNK, 1)
-        outputs = [apply_layers_in_order(layers, plan.activations, x) for x in chunks]
+        outputs = [
+            apply_layers_in_order(layers, layer_sizes.activations, x) for x in chunks
+        ]
         return torch.cat(outputs, 1)
     (weight, bias), *rest = layers
     outputs = [
-        apply_layers_in_order([(weight[:, kept], bias), *rest], plan.activations, x)
+        apply_layers_in_order(
+            [(weight[:, kept], bias), *rest], layer_sizes.activations, x
+        )
         for kept, x in packed.chunks
     ]
-    places = packed.places.expand(-1, -1, plan.sizes[-1])
+    places = packed.places.expand(-1, -1, layer_sizes.sizes[-1])
     return torch.cat(outputs, 1).gather(1, places)
 
 

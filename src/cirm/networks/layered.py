@@ -58,11 +58,11 @@ class LayeredNetwork(ModuleNetwork):
 
     @classmethod
     def build(
-        cls, features: tuple[int, ...], outputs: int, settings: Mapping[str, Any]
+        cls, input_shape: tuple[int, ...], n_outputs: int, settings: Mapping[str, Any]
     ) -> Self:
         """Return a network with the hidden layers of the settings."""
         names = ("hidden", "activation", "dropout")
-        return cls(features, outputs, *(settings[name] for name in names))
+        return cls(input_shape, n_outputs, *(settings[name] for name in names))
 
     def describe(self) -> dict[str, Any]:
         """Describe the network in plain values."""

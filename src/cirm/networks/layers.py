@@ -40,7 +40,7 @@ class LayerSizesAndActivation(NamedTuple):
 
 
 def compute_layer_outputs(
-    plan: LayerSizesAndActivation,
+    layer_sizes: LayerSizesAndActivation,
     params: Tensor,
     x: Tensor,
     masks: Sequence[Tensor | None],
@@ -50,7 +50,10 @@ def compute_layer_outputs(
     The outputs of each layer are multiplied by its mask, if it has one.
     """
     return apply_layers_in_order(
-        plan.split_parameters_into_layers(params), plan.activations, x, masks
+        layer_sizes.split_parameters_into_layers(params),
+        layer_sizes.activations,
+        x,
+        masks,
     )
 
 
@@ -70,7 +73,7 @@ def apply_layers_in_order(
 
 
 def run_layers_with_sampled_weights(
-    plan: LayerSizesAndActivation,
+    layer_sizes: LayerSizesAndActivation,
     mean: Tensor,
     log_std: Tensor,
     x: Tensor,
@@ -84,8 +87,8 @@ def run_layers_with_sampled_weights(
     """
     axes = draws[0].shape[1:3]
     layers = zip(
-        plan.split_parameters_into_layers(mean),
-        plan.split_parameters_into_layers(log_std),
+        layer_sizes.split_parameters_into_layers(mean),
+        layer_sizes.split_parameters_into_layers(log_std),
         strict=True,
     )
     for i, ((weight, bias), log_stds) in enumerate(layers):
@@ -99,7 +102,7 @@ def run_layers_with_sampled_weights(
         else:
             sums = torch.addcmul(sums, spread, draw.flatten(1, 2))
         mask = None if mask is None else mask.flatten(1, 2)
-        x = _apply_activation(sums, plan.activations[i], mask)
+        x = _apply_activation(sums, layer_sizes.activations[i], mask)
     return x.unflatten(1, axes)
 
 

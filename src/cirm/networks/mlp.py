@@ -79,10 +79,10 @@ class MLP(Network):
 
     @classmethod
     def build(
-        cls, features: tuple[int, ...], outputs: int, settings: Mapping[str, Any]
+        cls, input_shape: tuple[int, ...], n_outputs: int, settings: Mapping[str, Any]
     ) -> MLP:
         """Return a network with the hidden layers of the settings."""
-        sizes = (math.prod(features), *settings["hidden"], outputs)
+        sizes = (math.prod(input_shape), *settings["hidden"], n_outputs)
         return cls(sizes, settings["activation"], settings["dropout"])
 
     def describe(self) -> dict[str, Any]:
@@ -184,16 +184,16 @@ class MLP(Network):
 
     def _run_layers_with_dropout(
         self,
-        plan: LayerSizesAndActivation,
+        layer_sizes: LayerSizesAndActivation,
         params: Tensor,
         x: Tensor,
         noise: RandomDraws | None,
     ) -> Tensor:
         masks = [
             self._draw_dropout_mask(layer, x, noise, x.shape[1], width)
-            for layer, width in enumerate(plan.sizes[1:])
+            for layer, width in enumerate(layer_sizes.sizes[1:])
         ]
-        return compute_layer_outputs(plan, params, x, masks)
+        return compute_layer_outputs(layer_sizes, params, x, masks)
 
     def sample_outputs(
         self, q: DiagonalGaussian, inputs: Tensor, noise: RandomDraws, samples: int
@@ -216,13 +216,13 @@ class MLP(Network):
         return _concatenate_tensors_without_copy(pieces, 2)
 
     def _draw_dropout_mask(
-        self, layer: int, x: Tensor, noise: RandomDraws | None, *shape: int
+        self, layer: int, like: Tensor, noise: RandomDraws | None, *shape: int
     ) -> Tensor | None:
         """What dropout multiplies a layer's outputs by; the last has none."""
         if noise is None or not self.dropout or layer == len(self.sizes) - 2:
             return None
         keep = 1 - self.dropout
-        return noise.bernoulli(keep, *shape).div_(keep).to(x.device)
+        return noise.bernoulli(keep, *shape).div_(keep).to(like.device)
 
 
 def _concatenate_tensors_without_copy(pieces: list[Tensor], axis: int) -> Tensor:
@@ -235,7 +235,7 @@ class Linear(MLP):
 
     @classmethod
     def build(
-        cls, features: tuple[int, ...], outputs: int, settings: Mapping[str, Any]
+        cls, input_shape: tuple[int, ...], n_outputs: int, settings: Mapping[str, Any]
     ) -> MLP:
         """Return a linear function of the inputs; the settings do not matter."""
-        return MLP((math.prod(features), outputs))
+        return MLP((math.prod(input_shape), n_outputs))

@@ -89,7 +89,7 @@ class ModuleNetwork(Network):
 
     @classmethod
     def build(
-        cls, features: tuple[int, ...], outputs: int, settings: Mapping[str, Any]
+        cls, input_shape: tuple[int, ...], n_outputs: int, settings: Mapping[str, Any]
     ) -> Network:
         """Raise an error: a module cannot be built by name."""
         raise ValueError(

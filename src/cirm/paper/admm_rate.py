@@ -61,15 +61,19 @@ def measure_admm_convergence_rates(seed: int = 0) -> list[ADMMConvergenceCurve]:
     return curves
 
 
-def run_stochastic_admm(weakest: float, steps: NDArray[np.int64], seed: int) -> Array:
+def run_stochastic_admm(
+    min_curvature: float, step_counts: NDArray[np.int64], seed: int
+) -> Array:
     """Return the gap after some numbers of steps.
 
-    `weakest` is the smallest eigenvalue of the second moments of the inputs; with 0
-    the risks are convex, but not strongly.
+    `min_curvature` is the smallest eigenvalue of the second moments of the inputs; with
+    0 the risks are convex, but not strongly.
     """
     rng = np.random.default_rng(seed)
-    scales = np.linspace(weakest, 2.0, DIMENSION) ** 0.5
-    turns = [_draw_directions_of_inputs(rng, weakest) for _ in range(ENVIRONMENTS)]
+    scales = np.linspace(min_curvature, 2.0, DIMENSION) ** 0.5
+    turns = [
+        _draw_directions_of_inputs(rng, min_curvature) for _ in range(ENVIRONMENTS)
+    ]
     roots = np.stack([turn * scales for turn in turns])  # [e, d, d]: x = root @ noise
     moments = roots @ roots.transpose(0, 2, 1)
     truth = rng.normal(size=DIMENSION)
@@ -78,8 +82,8 @@ def run_stochastic_admm(weakest: float, steps: NDArray[np.int64], seed: int) -> 
     z, u, v, total = x.mean(1), 0 * x, 0 * x, 0 * x
     values, vectors = np.linalg.eigh(moments)
     gaps: list[float] = []
-    for step in range(1, int(steps[-1]) + 1):
-        rate = 1 / (weakest * step) if weakest else 1 / np.sqrt(step)
+    for step in range(1, int(step_counts[-1]) + 1):
+        rate = 1 / (min_curvature * step) if min_curvature else 1 / np.sqrt(step)
         inputs = np.einsum("eij,rej->rei", roots, rng.normal(size=x.shape))
         noise = NOISE * rng.normal(size=x.shape[:2])
         error = (inputs * (x - truth)).sum(-1) - noise
@@ -93,17 +97,17 @@ def run_stochastic_admm(weakest: float, steps: NDArray[np.int64], seed: int) -> 
         u = u + x - z[:, None]
         v = v + np.einsum("eij,rej->rei", moments, x) - targets
         total = total + x
-        if step == steps[len(gaps)]:
+        if step == step_counts[len(gaps)]:
             gaps.append(
                 float(_compute_admm_optimality_gap(total / step, moments, truth).mean())
             )
     return np.array(gaps)
 
 
-def _draw_directions_of_inputs(rng: np.random.Generator, weakest: float) -> Array:
+def _draw_directions_of_inputs(rng: np.random.Generator, min_curvature: float) -> Array:
     """Return directions of the inputs; the weakest one is the same everywhere."""
     turn = np.linalg.qr(rng.normal(size=(DIMENSION, DIMENSION)))[0]
-    if weakest:
+    if min_curvature:
         return turn
     inner = np.linalg.qr(rng.normal(size=(DIMENSION - 1, DIMENSION - 1)))[0]
     fixed = np.eye(DIMENSION)

@@ -55,11 +55,11 @@ class EnvironmentMoments(NamedTuple):
     targets: Array
 
 
-def draw_environment_moments(count: int, seed: int) -> EnvironmentMoments:
+def draw_environment_moments(n_environments: int, seed: int) -> EnvironmentMoments:
     """Draw environments with the same cause of y and different effects."""
     rng = np.random.default_rng(seed)
     inputs, targets = [], []
-    for _ in range(count):
+    for _ in range(n_environments):
         spread, noise = rng.uniform(0.5, 2, 2)
         to_effect = rng.normal(size=(EFFECTS, 2))  # of y, and of the cause
         # Columns: the independent sources cause, noise of y, noises of the effects.
@@ -75,28 +75,28 @@ def draw_environment_moments(count: int, seed: int) -> EnvironmentMoments:
 
 
 def compute_invariance_violations(
-    v: Array, moments: EnvironmentMoments, spread: float = 0.0
+    predictor: Array, moments: EnvironmentMoments, spread: float = 0.0
 ) -> Array:
     """Return the constraint of each environment at a predictor v [d], [e].
 
     With w = 1 the features are v. `spread` is the standard deviation of the features,
     0 for BIRM.
     """
-    curved = np.einsum("i,eij,j->e", v, moments.inputs, v)
+    curved = np.einsum("i,eij,j->e", predictor, moments.inputs, predictor)
     traces = np.trace(moments.inputs, axis1=1, axis2=2)
-    violations: Array = curved + spread**2 * traces - moments.targets @ v
+    violations: Array = curved + spread**2 * traces - moments.targets @ predictor
     return violations
 
 
 def count_invariant_predictors(
-    environments: int, spread: float = 0.0, seed: int = 0, starts: int = STARTS
+    n_environments: int, spread: float = 0.0, seed: int = 0, n_starts: int = STARTS
 ) -> InvariantPredictorCount:
     """Search predictors that are invariant in some environments, from many starts."""
-    moments = draw_environment_moments(environments, seed)
+    moments = draw_environment_moments(n_environments, seed)
     unseen = draw_environment_moments(BOUND, seed + 1000)
     rng = np.random.default_rng(seed + 1)
     solutions = violations = 0
-    for _ in range(starts):
+    for _ in range(n_starts):
         found = least_squares(
             compute_invariance_violations,
             rng.normal(size=DIMENSION),
@@ -111,7 +111,7 @@ def count_invariant_predictors(
         solutions += 1
         off = np.abs(compute_invariance_violations(found.x, unseen, spread)).max()
         violations += bool(off > HOLDS)
-    return InvariantPredictorCount(environments, solutions, violations)
+    return InvariantPredictorCount(n_environments, solutions, violations)
 
 
 def count_predictors_by_environment_count(

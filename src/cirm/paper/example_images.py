@@ -100,14 +100,14 @@ def write_example_figure(panels: Sequence[ColoringExampleImages], path: Path) ->
 
 
 def render_example_figure(
-    panels: Sequence[ColoringExampleImages], kind: str = "png", columns: int = 10
+    panels: Sequence[ColoringExampleImages], kind: str = "png", n_columns: int = 10
 ) -> bytes:
     """Draw panels side by side, in each block a row of examples per label."""
     import matplotlib
     from matplotlib.figure import Figure
 
     labels = sorted({int(y) for p in panels for b in p.blocks for y in b.labels})
-    block_width = columns * _CELL_PIXELS - _GAP
+    block_width = n_columns * _CELL_PIXELS - _GAP
     block_height = len(labels) * _CELL_PIXELS - _GAP
     count = len(panels[0].blocks)
     width = _LEFT + len(panels) * (block_width + _APART) - _APART + _EDGE
@@ -126,7 +126,7 @@ def render_example_figure(
             for block, top in zip(panel.blocks, tops, strict=True):
                 for row, label in enumerate(labels):
                     images = convert_inputs_to_rgb(
-                        block.inputs[block.labels == label][:columns]
+                        block.inputs[block.labels == label][:n_columns]
                     )
                     for n, image in enumerate(images.clip(0, 1)):
                         x, y = left + n * _CELL_PIXELS, top - row * _CELL_PIXELS
@@ -147,9 +147,9 @@ def render_example_figure(
 
 
 def _collect_environment_examples(
-    environment: Environment, flip: float
+    environment: Environment, flip_probability: float
 ) -> EnvironmentExampleImages:
     rows = torch.arange(min(len(environment), EXAMPLES))[None]
     x, y = environment.take(rows)
-    note = f"colour flips {flip:.0%}"
+    note = f"colour flips {flip_probability:.0%}"
     return EnvironmentExampleImages(environment.name, note, x[0].numpy(), y[0].numpy())

@@ -45,10 +45,14 @@ def read_published_table(name: str) -> Any:  # noqa: ANN401  the tables differ i
 
 
 def parse_published_mean_and_std(
-    printed: Mapping[str, float] | None,
+    published: Mapping[str, float] | None,
 ) -> PublishedValue | None:
     """Return a mean and standard deviation of paper_tables.json."""
-    return None if printed is None else PublishedValue(printed["mean"], printed["std"])
+    return (
+        None
+        if published is None
+        else PublishedValue(published["mean"], published["std"])
+    )
 
 
 @dataclass(frozen=True)

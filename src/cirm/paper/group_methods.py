@@ -53,7 +53,7 @@ def build_group_methods_experiment() -> PaperExperiment:
             _list_trials_of_group_methods({**MNIST, "examples": size, "sweep": ()})
         ]
     ]
-    return _build_group_methods_or_noise_experiment(
+    return _build_experiment_beyond_paper(
         "groups", "Methods with and without groups", 5, rows
     )
 
@@ -66,7 +66,7 @@ def build_label_noise_experiment() -> PaperExperiment:
         )
         for flip in LABEL_FLIPS
     ]
-    return _build_group_methods_or_noise_experiment(
+    return _build_experiment_beyond_paper(
         "label-noise", "Label noise on coloured MNIST", 3, rows
     )
 
@@ -80,10 +80,10 @@ def _list_trials_of_group_methods(data: dict[str, Any]) -> list[ExperimentTrial]
     return trials
 
 
-def _list_trials_with_label_noise(flip: float) -> list[ExperimentTrial]:
+def _list_trials_with_label_noise(flip_probability: float) -> list[ExperimentTrial]:
     data = {
         **DATA, "environments": 2, "flips": (0.2, 0.1), "examples": 1000,
-        "label_flip": flip, "sweep": (),
+        "label_flip": flip_probability, "sweep": (),
     }  # fmt: skip
     way = "joint", SELECTIONS["erm"], "irm"
     return [
@@ -108,12 +108,12 @@ def _build_group_methods_row(
     return ExperimentRow(name, title, tuple(trials), cells)
 
 
-def _build_group_methods_or_noise_experiment(
-    name: str, title: str, seeds: int, rows: Sequence[ExperimentRow]
+def _build_experiment_beyond_paper(
+    name: str, title: str, n_seeds: int, rows: Sequence[ExperimentRow]
 ) -> PaperExperiment:
     layout = build_layout_with_line_per_learner(
         rows, ("data", "learner"), lambda row, label: (row.title, label)
     )
     return build_colored_image_experiment(
-        name, f"Beyond the paper: {title[0].lower()}{title[1:]}", seeds, rows, layout
+        name, f"Beyond the paper: {title[0].lower()}{title[1:]}", n_seeds, rows, layout
     )

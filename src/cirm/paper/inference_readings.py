@@ -19,7 +19,7 @@ from cirm.paper.experiment import (
     PaperTableLayout,
     PaperTableLineLayout,
 )
-from cirm.paper.readings import describe_interpretation_of_paper
+from cirm.paper.readings import describe_reading_of_paper
 from cirm.paper.tables_1_2 import (
     SPLITS,
     build_colored_image_experiment,
@@ -76,24 +76,24 @@ BY_GROUP: dict[str, SettingsByReading] = {
 }
 
 
-def build_inference_interpretations_experiment() -> PaperExperiment:
+def build_experiment_of_other_readings_of_tables3_and_4() -> PaperExperiment:
     """Return readings on two given environments, on one split, and on a split pool."""
     one = {**ONE, "examples": SIZE}
     two = {size: {**TWO, "examples": size // 2} for size in POOLED}
     rows = [
-        _build_row_of_inference_interpretations("two given", two[SIZE], "", GIVEN),
-        _build_row_of_inference_interpretations("one split", one, "eiil", SPLIT),
+        _build_row_of_inference_readings("two given", two[SIZE], "", GIVEN),
+        _build_row_of_inference_readings("one split", one, "eiil", SPLIT),
     ]
     pooled = {"irmv1": AS_IT_IS, "c-virmv1": NARROW}
     rows += [
-        _build_row_of_inference_interpretations(
+        _build_row_of_inference_readings(
             f"two pooled and split, {size:,} examples", data, "eiil", pooled
         )
         for size, data in two.items()
     ]
     narrow = {"c-virmv1": NARROW}
     rows += [
-        _build_row_of_inference_interpretations(
+        _build_row_of_inference_readings(
             f"{name}, {ALL:,} examples", data, infer, narrow
         )
         for name, data, infer in (
@@ -109,7 +109,7 @@ def build_inference_interpretations_experiment() -> PaperExperiment:
     layout = build_layout_with_line_per_learner(
         rows,
         ("environments", "learner: reading"),
-        _describe_table_line_of_interpretation,
+        _describe_table_line_of_reading,
     )
     title = (
         f"Readings of tables 3 and 4, with {SIZE:,} examples unless stated otherwise"
@@ -121,17 +121,13 @@ def build_inference_interpretations_experiment() -> PaperExperiment:
     return replace(experiment, layouts=(layout, _build_group_scores_layout(groups)))
 
 
-def _describe_table_line_of_interpretation(
-    row: ExperimentRow, label: str
-) -> tuple[str, str]:
-    return describe_interpretation_of_paper(row.name), describe_interpretation_of_paper(
-        label
-    )
+def _describe_table_line_of_reading(row: ExperimentRow, label: str) -> tuple[str, str]:
+    return describe_reading_of_paper(row.name), describe_reading_of_paper(label)
 
 
 def _build_group_scores_row(name: str, data: dict[str, Any]) -> ExperimentRow:
     """Return a row whose learners are also scored on each inferred group."""
-    row = _build_row_of_inference_interpretations(name, data, "eiil", BY_GROUP)
+    row = _build_row_of_inference_readings(name, data, "eiil", BY_GROUP)
     more = tuple(build_paper_accuracy_cell(label, INFERRED) for label in row.labels)
     return replace(row, cells=(*row.cells, *more))
 
@@ -140,7 +136,7 @@ def _build_group_scores_layout(rows: list[ExperimentRow]) -> PaperTableLayout:
     columns = {**{s: s for s in SPLITS}, INFERRED: "train, mean of inferred groups"}
     lines = [
         PaperTableLineLayout(
-            _describe_table_line_of_interpretation(row, label),
+            _describe_table_line_of_reading(row, label),
             tuple((row.name, label, split) for split in columns),
         )
         for row in rows
@@ -154,11 +150,11 @@ def _build_group_scores_layout(rows: list[ExperimentRow]) -> PaperTableLayout:
     )
 
 
-def _build_row_of_inference_interpretations(
+def _build_row_of_inference_readings(
     name: str, data: dict[str, Any], infer: str, readings: dict[str, SettingsByReading]
 ) -> ExperimentRow:
     trials = [
-        _apply_interpretation_to_trial(
+        _apply_reading_to_trial(
             build_environment_inference_trial(key, data, infer), reading, changes
         )
         for key, changes_by_reading in readings.items()
@@ -168,13 +164,13 @@ def _build_row_of_inference_interpretations(
     return ExperimentRow(name, f"Readings: {name}", tuple(trials), cells)
 
 
-def _apply_interpretation_to_trial(
-    trial: ExperimentTrial, reading: str, changes: dict[str, dict[str, Any]]
+def _apply_reading_to_trial(
+    trial: ExperimentTrial, reading: str, settings_by_reading: dict[str, dict[str, Any]]
 ) -> ExperimentTrial:
     """Return a trial of a table with the changes of a reading."""
     return replace(
         trial,
         label=f"{trial.label}: {reading}" if reading else trial.label,
-        settings={**trial.settings, **changes.get("settings", {})},
-        inference={**trial.inference, **changes.get("inference", {})},
+        settings={**trial.settings, **settings_by_reading.get("settings", {})},
+        inference={**trial.inference, **settings_by_reading.get("inference", {})},
     )

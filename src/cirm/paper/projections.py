@@ -40,33 +40,38 @@ WIDTHS = (0.11, 0.09, 0.12)
 SPANS = ((0.0, 0.62), (0.25, 0.85), (0.35, 1.0))  # no model is allowed outside
 
 
-def project_onto_support(q: Tensor, support: Tensor) -> Tensor:
+def project_onto_support(distribution: Tensor, support: Tensor) -> Tensor:
     """Return argmin KL(p || q) among the distributions p within a support [n]."""
     return _normalise_probabilities(
-        q * support,
+        distribution * support,
         "The distribution q has probability 0 for all outcomes in the support. Change "
         "q or the support, so that q has a positive probability for at least one "
         "outcome in the support.",
     )
 
 
-def project_onto_given_means(q: Tensor, statistics: Tensor, means: Tensor) -> Tensor:
+def project_onto_given_means(
+    distribution: Tensor, statistics: Tensor, means: Tensor
+) -> Tensor:
     """Return the p nearest to q under which statistics [k, n] have means [k].
 
     It is q exp(slope . statistics), normalised, with the slope that gives these means:
     the minimum of a convex function, found by damped Newton steps.
     """
-    support = q > 0
+    support = distribution > 0
     centred = statistics[:, support] - means.unsqueeze(-1)
     scale = centred.square().mean(-1, keepdim=True).sqrt().clamp(min=1e-300)
-    centred, start = centred / scale, q[support].log()
-    slope, ridge = torch.zeros_like(means), 1e-12 * torch.eye(len(means)).to(q)
+    centred, start = centred / scale, distribution[support].log()
+    slope, ridge = (
+        torch.zeros_like(means),
+        1e-12 * torch.eye(len(means)).to(distribution),
+    )
     for _ in range(STEPS):
         level = (start + slope @ centred).logsumexp(0)
         p = (start + slope @ centred - level).exp()
         off = centred @ p
         if off.abs().max() < TOLERANCE:
-            return torch.zeros_like(q).masked_scatter(support, p)
+            return torch.zeros_like(distribution).masked_scatter(support, p)
         spread = (centred * p) @ centred.T - torch.outer(off, off)
         step, size = torch.linalg.solve(spread + ridge, off), 1.0
         while size > 1e-9 and (
@@ -93,7 +98,7 @@ def compute_geometric_mean_distribution(first: Tensor, second: Tensor) -> Tensor
 
 
 def project_onto_linear_risk(
-    q: Tensor, best: Tensor, gradient: Tensor, tolerance: float
+    distribution: Tensor, best: Tensor, gradient: Tensor, tolerance: float
 ) -> Tensor:
     """Return argmin KL(p || q) where the risk is, to first order, nearly the least.
 
@@ -103,16 +108,16 @@ def project_onto_linear_risk(
     best plus a change.
     """
     most = gradient @ best + tolerance
-    if gradient @ q <= most:
-        return q
-    return project_onto_given_means(q, gradient[None], most[None])
+    if gradient @ distribution <= most:
+        return distribution
+    return project_onto_given_means(distribution, gradient[None], most[None])
 
 
 def apply_projections_in_sequence(
-    q: Tensor, projections: Iterable[Callable[[Tensor], Tensor]]
+    distribution: Tensor, projections: Iterable[Callable[[Tensor], Tensor]]
 ) -> list[Tensor]:
     """Return q and the results of the projections, each applied to the last."""
-    path = [q]
+    path = [distribution]
     for project in projections:
         path.append(project(path[-1]))
     return path
@@ -208,8 +213,8 @@ def _find_simplex_edge_points_with_mean(
     return ends[0], ends[-1]
 
 
-def _normalise_probabilities(masses: Tensor, problem: str) -> Tensor:
+def _normalise_probabilities(weights: Tensor, problem: str) -> Tensor:
     """Return masses divided by their sum; raise the problem if all are zero."""
-    if not masses.sum() > 0:
+    if not weights.sum() > 0:
         raise ValueError(problem)
-    return masses / masses.sum()
+    return weights / weights.sum()

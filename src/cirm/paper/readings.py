@@ -183,11 +183,11 @@ PHRASES = {
 """What tables say for words in the names of readings, which records contain."""
 
 
-def describe_interpretation_of_paper(name: str) -> str:
+def describe_reading_of_paper(name: str) -> str:
     """Return the name of a reading in plain words.
 
     Example:
-        >>> describe_interpretation_of_paper("KL per example, beta 30")
+        >>> describe_reading_of_paper("KL per example, beta 30")
         'KL divergence divided by the number of examples, beta 30'
     """
     for short, plain in PHRASES.items():
@@ -196,9 +196,9 @@ def describe_interpretation_of_paper(name: str) -> str:
     return name
 
 
-def build_alternative_interpretations_experiment() -> PaperExperiment:
+def build_experiment_of_other_readings_of_table1() -> PaperExperiment:
     """Return every reading of each learner, below the one that table 1 has."""
-    rows = [_build_row_of_alternative_interpretations(key) for key in LEARNERS]
+    rows = [_build_row_of_readings_of_learner(key) for key in LEARNERS]
     corner = "learner (the paper's train, test): reading"
     layout = build_layout_with_line_per_learner(
         rows, (corner,), _format_heading_of_learner_row
@@ -207,7 +207,7 @@ def build_alternative_interpretations_experiment() -> PaperExperiment:
     return build_colored_image_experiment("readings", title, 3, rows, layout)
 
 
-def _build_row_of_alternative_interpretations(key: str) -> ExperimentRow:
+def _build_row_of_readings_of_learner(key: str) -> ExperimentRow:
     others = {**READINGS[key], "20 epochs": {"epochs": 20}}
     trials = [build_colored_image_trial(key, key, MNIST)]
     trials += [
@@ -229,9 +229,7 @@ def _build_row_of_alternative_interpretations(key: str) -> ExperimentRow:
 
 def _format_heading_of_learner_row(row: ExperimentRow, label: str) -> tuple[str]:
     """Return a learner with the paper's train and test accuracy, and the reading."""
-    reading = (
-        describe_interpretation_of_paper(label.partition(": ")[2]) or AS_IN_TABLE_1
-    )
+    reading = describe_reading_of_paper(label.partition(": ")[2]) or AS_IN_TABLE_1
     printed = read_published_table("table1")
     means = ", ".join(str(printed[split][row.name]["mean"]) for split in SPLITS)
     return (f"{LEARNERS[row.name]} ({means}): {reading}",)

@@ -74,7 +74,7 @@ class PaperReproductionPlan:
 
 
 def plan_paper_reproduction(
-    experiment: PaperExperiment, seeds: int, keys: Iterable[str] = ()
+    experiment: PaperExperiment, n_seeds: int, keys: Iterable[str] = ()
 ) -> PaperReproductionPlan:
     """Plan a reproduction with these learners, or all."""
     jobs, absent = {}, {}
@@ -83,8 +83,8 @@ def plan_paper_reproduction(
         if reason:
             absent[trial.identity] = reason
         else:
-            jobs[trial.identity] = trial.plan_jobs(range(seeds))
-    return PaperReproductionPlan(experiment, seeds, jobs, absent)
+            jobs[trial.identity] = trial.plan_jobs(range(n_seeds))
+    return PaperReproductionPlan(experiment, n_seeds, jobs, absent)
 
 
 def explain_why_trial_data_are_missing(trial: ExperimentTrial) -> str:
@@ -159,10 +159,10 @@ def list_rows_with_distinct_trials(
 
 
 def summarise_experiment(
-    experiment: PaperExperiment, archive: FinishedJobArchive, seeds: int, notes: Notes
+    experiment: PaperExperiment, archive: FinishedJobArchive, n_seeds: int, notes: Notes
 ) -> ExperimentReport:
     """Summarise an experiment from the records of an archive."""
-    records = collect_records_by_row(experiment, archive, range(seeds))
+    records = collect_records_by_row(experiment, archive, range(n_seeds))
     numbers = {
         name: summarise_learners_of_row(rows) for name, rows in records.items() if rows
     }
@@ -172,7 +172,7 @@ def summarise_experiment(
                 [numbers[name] for name in row.pools]
             )
     cells = compare_cells_with_paper(experiment, numbers, notes)
-    command = f"cirm reproduce {experiment.name} --seeds {seeds}"
+    command = f"cirm reproduce {experiment.name} --seeds {n_seeds}"
     data = [
         DatasetRecords(row.title, records[row.name], list_color_flip_probabilities(row))
         for row in list_rows_with_distinct_trials(experiment)

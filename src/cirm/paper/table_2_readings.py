@@ -23,7 +23,7 @@ from cirm.paper.readings import (
     GAME_ENDS,
     NO_DROPOUT,
     PRINTED_KL,
-    describe_interpretation_of_paper,
+    describe_reading_of_paper,
 )
 from cirm.paper.tables_1_2 import (
     DATA,
@@ -62,11 +62,11 @@ MORE: dict[str, dict[str, dict[str, Any]]] = {
 """By row and label: what a reading changes in the trial of table 2."""
 
 
-def build_table2_interpretations_experiment() -> PaperExperiment:
+def build_experiment_of_other_readings_of_table2() -> PaperExperiment:
     """Return readings on the data of table 2's rows, beside its test accuracies."""
     printed = _read_table2_rows()
     rows = [
-        _build_row_of_table2_interpretations(name, DATA[group, value], printed[name])
+        _build_row_of_table2_readings(name, DATA[group, value], printed[name])
         for group, value in (("n", "6"), ("n", "10"), ("d", "fashion-mnist"),
                              ("c", "b11"))
         for name in [f"{group}={value}"]
@@ -74,7 +74,7 @@ def build_table2_interpretations_experiment() -> PaperExperiment:
     layout = build_layout_with_line_per_learner(
         rows,
         ("row", "learner: reading"),
-        lambda row, label: (row.name, describe_interpretation_of_paper(label)),
+        lambda row, label: (row.name, describe_reading_of_paper(label)),
     )
     title = "Alternative readings on the data of table 2"
     return _build_experiment_repeating_table2_rows(
@@ -96,7 +96,10 @@ def build_both_colourings_experiment() -> PaperExperiment:
         names = [f"{name} {scheme}" for scheme in ("b01", "b11")]
         rows += [
             build_colored_image_row(
-                each, {**data, "scheme": each[-3:]}, {"test": cells}, references=False
+                each,
+                {**data, "scheme": each[-3:]},
+                {"test": cells},
+                with_references=False,
             )
             for each, cells in zip(names, numbers[:2], strict=True)
         ]
@@ -134,16 +137,16 @@ def _read_table2_rows() -> dict[str, dict[str, Any]]:
 def _build_experiment_repeating_table2_rows(
     name: str,
     title: str,
-    seeds: int,
+    n_seeds: int,
     rows: list[ExperimentRow],
     layout: PaperTableLayout,
 ) -> PaperExperiment:
-    experiment = build_colored_image_experiment(name, title, seeds, rows, layout)
+    experiment = build_colored_image_experiment(name, title, n_seeds, rows, layout)
     return replace(experiment, repeats=True)
 
 
-def _build_row_of_table2_interpretations(
-    name: str, data: dict[str, Any], printed: Mapping[str, Any]
+def _build_row_of_table2_readings(
+    name: str, data: dict[str, Any], published: Mapping[str, Any]
 ) -> ExperimentRow:
     """Return what the first presets gave on a row's data, and further readings."""
     trials = [
@@ -175,7 +178,7 @@ def _build_row_of_table2_interpretations(
     ]
     cells = [
         build_paper_accuracy_cell(
-            trial.label, split, _get_published_cell_of_learner(trial, split, printed)
+            trial.label, split, _get_published_cell_of_learner(trial, split, published)
         )
         for trial in trials
         for split in ("train", "test")
@@ -184,11 +187,11 @@ def _build_row_of_table2_interpretations(
 
 
 def _get_published_cell_of_learner(
-    trial: ExperimentTrial, split: str, printed: Mapping[str, Any]
+    trial: ExperimentTrial, split: str, published: Mapping[str, Any]
 ) -> Mapping[str, float] | None:
     """Return the paper's number of a learner on a sequence; it prints the test only."""
     is_printed = split == "test" and trial.order == "sequential"
-    return printed[trial.learner] if is_printed else None
+    return published[trial.learner] if is_printed else None
 
 
 def _build_learner_columns_layout(

@@ -163,18 +163,18 @@ def _build_causal_models_layout(rows: list[ExperimentRow]) -> PaperTableLayout:
 
 
 def _build_causal_model_row(
-    hidden: bool, hetero: bool, scramble: bool
+    has_hidden_confounder: bool, is_heteroskedastic: bool, is_scrambled: bool
 ) -> ExperimentRow:
-    kind = "hetero" if hetero else "homo"
-    flags = {"hidden": hidden, "scrambled": scramble}
+    kind = "hetero" if is_heteroskedastic else "homo"
+    flags = {"hidden": has_hidden_confounder, "scrambled": is_scrambled}
     name = ", ".join([kind, *(word for word, is_set in flags.items() if is_set)])
     data = {
         "dimension": 10,
         "noise": f"{kind}skedastic",
-        "hidden": hidden,
-        "scramble": scramble,
+        "hidden": has_hidden_confounder,
+        "scramble": is_scrambled,
     }
-    values = iter(PUBLISHED[hidden, hetero, scramble])
+    values = iter(PUBLISHED[has_hidden_confounder, is_heteroskedastic, is_scrambled])
     pairs = [(key, kind) for key in ("erm", "icp", "irmv1") for kind in KINDS]
     elsewhere = {pair: PublishedValue(next(values)) for pair in pairs}
     ways = {**WAYS, "irmv1": BY_HEAD}
@@ -185,18 +185,23 @@ def _build_experiment_row_of_table5(
     name: str,
     title: str,
     data: dict[str, Any],
-    ways: Mapping[str, Mapping[str, Any]],
-    printed: dict[tuple[str, str], PublishedValue | None],
-    elsewhere: dict[tuple[str, str], PublishedValue],
+    settings_by_learner: Mapping[str, Mapping[str, Any]],
+    published: dict[tuple[str, str], PublishedValue | None],
+    published_elsewhere: dict[tuple[str, str], PublishedValue],
 ) -> ExperimentRow:
     trials = tuple(
-        _build_experiment_trial_of_table5(key, data, way) for key, way in ways.items()
+        _build_experiment_trial_of_table5(key, data, way)
+        for key, way in settings_by_learner.items()
     )
     cells = [
         PaperTableCell(
-            key, kind, "coefficients", printed.get(pair), elsewhere.get(pair)
+            key,
+            kind,
+            "coefficients",
+            published.get(pair),
+            published_elsewhere.get(pair),
         )
-        for key in ways
+        for key in settings_by_learner
         for kind in KINDS
         for pair in [(key, kind)]
     ]
@@ -204,7 +209,7 @@ def _build_experiment_row_of_table5(
 
 
 def _build_experiment_trial_of_table5(
-    key: str, data: dict[str, Any], way: Mapping[str, Any]
+    key: str, data: dict[str, Any], learner_settings: Mapping[str, Any]
 ) -> ExperimentTrial:
     common = {
         "learner": key.partition(",")[0],
@@ -214,5 +219,9 @@ def _build_experiment_trial_of_table5(
     }
     data = {**data, **FIRST_TWO} if key == "birm" else data
     return ExperimentTrial(
-        label=key, dataset="scm", data=data, order="joint", **{**common, **way}
+        label=key,
+        dataset="scm",
+        data=data,
+        order="joint",
+        **{**common, **learner_settings},
     )

@@ -93,7 +93,7 @@ def build_table1_experiment() -> PaperExperiment:
         title,
         5,
         [row],
-        _build_layout_of_table1_or_2("Accuracy, %", ("",), lines),
+        _build_layout_with_column_per_learner("Accuracy, %", ("",), lines),
     )
 
 
@@ -113,19 +113,19 @@ def build_table2_experiment() -> PaperExperiment:
             PaperTableLineLayout((group, SOURCES.get(value, value)), tuple(places))
         )
     title = "Table 2: by number of environments (n), data set (d) and colours (c)"
-    layout = _build_layout_of_table1_or_2("Test accuracy, %", ("", ""), lines)
+    layout = _build_layout_with_column_per_learner("Test accuracy, %", ("", ""), lines)
     return build_colored_image_experiment("table2", title, 5, rows, layout)
 
 
 def build_colored_image_experiment(
     name: str,
     title: str,
-    seeds: int,
+    n_seeds: int,
     rows: Sequence[ExperimentRow],
     layout: PaperTableLayout,
 ) -> PaperExperiment:
     """Return an experiment on coloured images of two classes."""
-    return PaperExperiment(name, title, seeds, tuple(rows), (layout,), 50.0, AXIS)
+    return PaperExperiment(name, title, n_seeds, tuple(rows), (layout,), 50.0, AXIS)
 
 
 def build_colored_image_trial(
@@ -144,11 +144,11 @@ def build_colored_image_trial(
 
 
 def build_paper_accuracy_cell(
-    label: str, split: str, printed: Mapping[str, float] | None = None
+    label: str, split: str, published: Mapping[str, float] | None = None
 ) -> PaperTableCell:
     """Return the cell of an accuracy, with the paper's number if it prints one."""
     return PaperTableCell(
-        label, split, "accuracy", parse_published_mean_and_std(printed)
+        label, split, "accuracy", parse_published_mean_and_std(published)
     )
 
 
@@ -178,7 +178,7 @@ def build_layout_with_line_per_learner(
     return PaperTableLayout("Accuracy, %", corner, columns, tuple(lines))
 
 
-def _build_layout_of_table1_or_2(
+def _build_layout_with_column_per_learner(
     title: str, corner: tuple[str, ...], lines: list[PaperTableLineLayout]
 ) -> PaperTableLayout:
     names = (*LEARNERS.values(), *REFERENCES.values())
@@ -190,15 +190,15 @@ def _build_layout_of_table1_or_2(
 def build_colored_image_row(
     name: str,
     data: dict[str, Any],
-    printed: Mapping[str, Mapping[str, Any]],
-    references: bool = True,
+    published: Mapping[str, Mapping[str, Any]],
+    with_references: bool = True,
 ) -> ExperimentRow:
     """Return all learners on one data set, with or without references.
 
-    `printed` has the paper's numbers by split and learner.
+    `published` has the paper's numbers by split and learner.
     """
     trials = [build_colored_image_trial(key, key, data) for key in LEARNERS]
-    if references:
+    if with_references:
         trials.append(
             build_colored_image_trial(GRAY, "erm", {**data, "scheme": "gray"})
         )
@@ -208,12 +208,12 @@ def build_colored_image_row(
         ]
     cells = [
         build_paper_accuracy_cell(trial.label, split, values.get(trial.label))
-        for split, values in printed.items()
+        for split, values in published.items()
         for trial in trials
     ]
-    if references:
+    if with_references:
         cells += [
-            build_paper_accuracy_cell(CHANCE_ACCURACY, split) for split in printed
+            build_paper_accuracy_cell(CHANCE_ACCURACY, split) for split in published
         ]
     title = (
         f"{SOURCES[data['source']]}, {data['scheme']}, "

@@ -92,7 +92,7 @@ def build_table4_experiment() -> PaperExperiment:
         data = {**ONE, "examples": size}
         pair = [
             _build_environment_inference_row(
-                f"{size} {way}", way, data, printed[way], references=not infer
+                f"{size} {way}", way, data, printed[way], with_references=not infer
             )
             for way, infer in INFERENCES.items()
         ]
@@ -150,8 +150,8 @@ def _build_environment_inference_row(
     name: str,
     kind: str,
     data: dict[str, Any],
-    printed: dict[str, Any],
-    references: bool = True,
+    published: dict[str, Any],
+    with_references: bool = True,
 ) -> ExperimentRow:
     """Return both learners on one data set, with or without cells of references."""
     infer = INFERENCES[kind]
@@ -160,12 +160,12 @@ def _build_environment_inference_row(
         trial = build_environment_inference_trial(key, data, infer)
         trials.append(trial)
         cells += [
-            build_paper_accuracy_cell(trial.label, s, printed[key][s]) for s in SPLITS
+            build_paper_accuracy_cell(trial.label, s, published[key][s]) for s in SPLITS
         ]
     for label, images in (("erm", data), (GRAY, {**data, "scheme": "gray"})):
         way = "joint", SELECTIONS["erm"], "irm"
         trials.append(build_colored_image_trial(label, "erm", images, *way))
-    cells += build_unpublished_accuracy_cells(REFERENCES if references else ())
+    cells += build_unpublished_accuracy_cells(REFERENCES if with_references else ())
     count = data["examples"] * data["environments"]
     title = f"{count:,} examples, environments {'inferred' if infer else 'as given'}"
     return ExperimentRow(name, title, tuple(trials), tuple(cells))

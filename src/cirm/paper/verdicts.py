@@ -55,11 +55,15 @@ CLAIMS = (
 
 
 def compare_with_published_value(
-    mean: float, std: float | None, paper: Mapping[str, Any], metric: str, split: str
+    mean: float,
+    std: float | None,
+    published: Mapping[str, Any],
+    metric: str,
+    split: str,
 ) -> str:
     """Compare a measured number with the paper's: "match", "better" or "differs"."""
-    spread = max(std or 0.0, paper["std"] or 0.0, TOLERANCE_FLOORS[metric])
-    gap = mean - paper["mean"]
+    spread = max(std or 0.0, published["std"] or 0.0, TOLERANCE_FLOORS[metric])
+    gap = mean - published["mean"]
     if abs(gap) <= 2 * spread + ROUNDING:
         return "match"
     if metric == "accuracy":
@@ -343,8 +347,10 @@ def _find_best_other_learner(means: Means, row: str) -> tuple[str, float] | None
     return max(scores.items(), key=lambda item: item[1], default=None)
 
 
-def _combine_answers_of_rows(verdicts: Sequence[bool], complete: bool) -> bool | None:
+def _combine_answers_of_rows(
+    verdicts: Sequence[bool], is_complete: bool
+) -> bool | None:
     """Return False if any is, True if all are and none is missing, else None."""
     if not all(verdicts):
         return False
-    return True if verdicts and complete else None
+    return True if verdicts and is_complete else None

@@ -101,7 +101,7 @@ def _format_power_of_ten(number: float, _: float) -> str:
     return f"10{str(round(math.log10(number))).translate(SUPERSCRIPTS)}"
 
 
-def shorten_text_to_pixel_width(text: str, room: float) -> str:
+def shorten_text_to_pixel_width(text: str, max_width: float) -> str:
     """Shorten a text to the letters that fit into a width in pixels."""
-    letters = max(int(room / LETTER), 2)
+    letters = max(int(max_width / LETTER), 2)
     return text if len(text) <= letters else f"{text[: letters - 1].rstrip()}…"

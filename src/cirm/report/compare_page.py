@@ -197,7 +197,7 @@ def _build_changed_meaning_section(content: Content) -> PageSection | None:
             [value for own in effects for value in own]
         ),
         legend=dict(zip(kinds, content["names"], strict=True)),
-        factors=True,
+        are_factors=True,
         reference=1.0,
     )
     return PageSection("Columns that mean something different", [figure])
@@ -266,8 +266,8 @@ def _describe_shift_of_column(one: Content) -> str:
     return f"{direction} {abs(one['effect']):.2f} sd"
 
 
-def _shorten_text_to_width(text: str, room: float) -> str:
-    most = max(int(room / LETTER) - 2, 4)
+def _shorten_text_to_width(text: str, max_width: float) -> str:
+    most = max(int(max_width / LETTER) - 2, 4)
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 

@@ -131,7 +131,7 @@ def build_learner_diagnostics_table(
     for learner, one in diagnoses.items():
         cells = [
             build_mean_and_std_cell(
-                one.numbers.get(n), _choose_metric_for_number_format(n, metric)
+                one.numbers.get(n), _find_metric_with_same_number_format(n, metric)
             )
             for n in COLUMNS
         ]
@@ -203,7 +203,7 @@ def _render_scores_by_group(
         cells = [
             build_mean_and_std_cell(
                 average_values_over_seeds(s for s in here if s.metric in names),
-                _choose_metric_for_number_format(names[0], metric),
+                _find_metric_with_same_number_format(names[0], metric),
             )
             for names in GROUP_COLUMNS
         ]
@@ -215,8 +215,8 @@ def _render_scores_by_group(
     )
 
 
-def _choose_metric_for_number_format(name: str, metric: str) -> str:
+def _find_metric_with_same_number_format(diagnostic: str, metric: str) -> str:
     """The metric whose digits a diagnostic is written with."""
-    if name in ("worst group", "reference"):
+    if diagnostic in ("worst group", "reference"):
         return metric
-    return "error" if name == "slope penalty" else "accuracy"
+    return "error" if diagnostic == "slope penalty" else "accuracy"

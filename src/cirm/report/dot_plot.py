@@ -73,7 +73,7 @@ def plot_rows_of_marks(
     axis: str,
     limits: Pair,
     legend: Mapping[MarkKind, str],
-    factors: bool = False,
+    are_factors: bool = False,
     reference: float | None = None,
     width: int = WIDE,
 ) -> tuple[Axes, str]:
@@ -82,7 +82,7 @@ def plot_rows_of_marks(
     `label` describes the figure to those who cannot see it, `legend` says what each
     kind of mark means, and `reference` is a value that a dotted line marks.
     """
-    if not factors:
+    if not are_factors:
         limits = choose_round_axis_limits(limits)
     lines = 1 if width >= WIDE else len(legend)
     names = max((len(row.label) for row in rows), default=0) * LETTER + 18
@@ -93,7 +93,7 @@ def plot_rows_of_marks(
     ax = create_blank_axes((width, height), box, limits, (len(rows) - 0.5, -0.5))
     show_axis_ticks_and_titles(ax, (axis, ""), log=(False, False))
     ax.set_yticks([])
-    if factors:
+    if are_factors:
         _show_ticks_of_factors(ax, limits)
     ax.grid(
         axis="x",
@@ -110,28 +110,30 @@ def plot_rows_of_marks(
 
 
 def _draw_row_of_dots(
-    ax: Axes, place: int, row: DotPlotRow, left: float, limits: Pair
+    ax: Axes, row_index: int, row: DotPlotRow, left: float, limits: Pair
 ) -> None:
     name = shorten_text_to_pixel_width(row.label, left - 14)
-    add_text_label_near_point(ax, name, (limits[0], place), (-10, -4), "right")
+    add_text_label_near_point(ax, name, (limits[0], row_index), (-10, -4), "right")
     add_text_label_near_point(
-        ax, row.note, (limits[1], place), (10, -4), "left", "muted", size=12
+        ax, row.note, (limits[1], row_index), (10, -4), "left", "muted", size=12
     )
     ends = [dot.value for dot in row.dots]
     muted = get_css_color("muted")
     if len(ends) > 1:
         span = (max(min(ends), limits[0]), min(max(ends), limits[1]))
-        ax.plot(span, (place, place), color=muted, lw=1, alpha=0.6, zorder=1)
+        ax.plot(span, (row_index, row_index), color=muted, lw=1, alpha=0.6, zorder=1)
     for dot in sorted(row.dots, key=lambda dot: dot.kind != "earlier"):
         look = _get_style_of_dot_plot_mark(dot.kind)
         if dot.low is not None and dot.high is not None:
             span = (max(dot.low, limits[0]), min(dot.high, limits[1]))
             # Below the line of the row for what was earlier, so that both are seen.
             shift = 0.14 if dot.kind == "earlier" and len(ends) > 1 else 0.0
-            ax.plot(span, (place + shift,) * 2, color=look["mec"], lw=2.5, alpha=0.75)
+            ax.plot(
+                span, (row_index + shift,) * 2, color=look["mec"], lw=2.5, alpha=0.75
+            )
         value = min(max(dot.value, limits[0]), limits[1])
         part = encode_class_and_tooltip_as_svg_id("mark", [dot.tip])
-        ax.plot(value, place, **look, ls="", zorder=3, clip_on=False, gid=part)
+        ax.plot(value, row_index, **look, ls="", zorder=3, clip_on=False, gid=part)
 
 
 def _get_style_of_dot_plot_mark(kind: MarkKind) -> dict[str, Any]:
@@ -143,7 +145,7 @@ def _get_style_of_dot_plot_mark(kind: MarkKind) -> dict[str, Any]:
 
 
 def _add_legend_to_dot_plot(
-    ax: Axes, legend: Mapping[MarkKind, str], lines: int
+    ax: Axes, legend: Mapping[MarkKind, str], n_lines: int
 ) -> None:
     from matplotlib.lines import Line2D
 
@@ -151,8 +153,8 @@ def _add_legend_to_dot_plot(
         return
     width = ax.figure.bbox.width
     # Each text has its share of a line, unless all of them fit as they are.
-    room = width / len(legend) * lines - 40
-    if lines == 1 and LETTER * sum(map(len, legend.values())) < width - 40 * len(
+    room = width / len(legend) * n_lines - 40
+    if n_lines == 1 and LETTER * sum(map(len, legend.values())) < width - 40 * len(
         legend
     ):
         room = width
@@ -164,7 +166,7 @@ def _add_legend_to_dot_plot(
         ],
         loc="upper left",
         bbox_to_anchor=(0, 1),
-        ncols=len(legend) if lines == 1 else 1,
+        ncols=len(legend) if n_lines == 1 else 1,
         labelcolor=get_css_color("ink"),
         frameon=False,
         borderaxespad=0,

@@ -98,10 +98,10 @@ def get_line_style_of_learner(style: int, marks: bool = True) -> dict[str, Any]:
     }
 
 
-def get_line_style_variant(style: int, number: int) -> int:
+def get_line_style_variant(style: int, variant_index: int) -> int:
     """Return a style in the same colour, for another line of the same learner."""
     # The first dashes are those of the learners after the first six.
-    return style + LINE_COLOURS * (2 + number) if style >= 0 else style
+    return style + LINE_COLOURS * (2 + variant_index) if style >= 0 else style
 
 
 def get_hollow_marker_style(tone: str) -> dict[str, Any]:

@@ -42,7 +42,7 @@ EXPLANATION = (
 
 
 def compute_backward_transfer(
-    scores: Mapping[str, Scores], arrivals: Mapping[str, int]
+    scores: Mapping[str, Scores], arrival_stages: Mapping[str, int]
 ) -> float | None:
     """Return the mean of R(T, i) - R(a(i), i) over environments before the last stage.
 
@@ -52,7 +52,7 @@ def compute_backward_transfer(
     Args:
         scores: The scores in each training environment after each stage; more is
             better.
-        arrivals: The stage in which each environment arrives, from 1.
+        arrival_stages: The stage in which each environment arrives, from 1.
 
     Returns:
         The mean, or None if all environments arrive in the last stage.
@@ -63,15 +63,15 @@ def compute_backward_transfer(
         -20.0
     """
     changes = [
-        own[max(own)] - own[arrivals[name]]
+        own[max(own)] - own[arrival_stages[name]]
         for name, own in scores.items()
-        if arrivals[name] < max(own)
+        if arrival_stages[name] < max(own)
     ]
     return fmean(changes) if changes else None
 
 
 def compute_forward_transfer(
-    scores: Mapping[str, Scores], arrivals: Mapping[str, int]
+    scores: Mapping[str, Scores], arrival_stages: Mapping[str, int]
 ) -> float | None:
     """Return the mean of R(a(i) - 1, i) - R(0, i) over environments after stage 1.
 
@@ -83,15 +83,15 @@ def compute_forward_transfer(
         15.0
     """
     gains = [
-        own[arrivals[name] - 1] - own[0]
+        own[arrival_stages[name] - 1] - own[0]
         for name, own in scores.items()
-        if arrivals[name] > 1 and 0 in own
+        if arrival_stages[name] > 1 and 0 in own
     ]
     return fmean(gains) if gains else None
 
 
 def compute_forgetting(
-    scores: Mapping[str, Scores], arrivals: Mapping[str, int]
+    scores: Mapping[str, Scores], arrival_stages: Mapping[str, int]
 ) -> float | None:
     """Return the mean of max R(t, i) - R(T, i), t from a(i) to T - 1.
 
@@ -106,7 +106,7 @@ def compute_forgetting(
     losses = []
     for name, own in scores.items():
         last = max(own)
-        before = [value for t, value in own.items() if arrivals[name] <= t < last]
+        before = [value for t, value in own.items() if arrival_stages[name] <= t < last]
         if before:
             losses.append(max(before) - own[last])
     return fmean(losses) if losses else None

@@ -27,7 +27,7 @@ from cirm.report.model_tables import (
     build_model_memory_table,
     format_percent_with_one_decimal,
     format_score_with_four_digits,
-    list_sentences_of_learner_evidence,
+    list_sentences_on_learner_decisions,
     summarise_adaptation,
 )
 from cirm.report.page import PageSection
@@ -204,7 +204,7 @@ def _build_learner_explanation_section(content: Content) -> PageSection | None:
         return None
     parts: list[str | ReportTable] = [add_full_stop(explanation["verdict"])]
     parts.append(
-        page.render_notes_as_list(list_sentences_of_learner_evidence(explanation))
+        page.render_notes_as_list(list_sentences_on_learner_decisions(explanation))
     )
     return PageSection("What differs between places", parts)
 

@@ -44,9 +44,9 @@ class EnvironmentScoreWithRows(NamedTuple):
     words: str
 
 
-def compute_percentage_interval(percent: float, rows: float) -> tuple[float, float]:
+def compute_percentage_interval(percent: float, n_rows: float) -> tuple[float, float]:
     """Return the 95 % confidence interval of a percentage of rows."""
-    low, high = compute_wilson_interval(percent / 100 * rows, rows)
+    low, high = compute_wilson_interval(percent / 100 * n_rows, n_rows)
     return 100 * low, 100 * high
 
 
@@ -164,7 +164,7 @@ def render_adapted_effects_figure(adaptation: Content) -> EscapedHtml:
         axis="factor by which the odds change" if factors else "effect",
         limits=limits,
         legend=legend,
-        factors=factors,
+        are_factors=factors,
         reference=1.0 if factors else 0.0,
     )
 

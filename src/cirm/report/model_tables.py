@@ -264,7 +264,7 @@ def build_adapted_effects_table(adaptation: Content) -> ReportTable | None:
     )
 
 
-def list_sentences_of_learner_evidence(explanation: Content) -> list[str]:
+def list_sentences_on_learner_decisions(explanation: Content) -> list[str]:
     """List the sentences behind what the learner decided, unstable features first."""
     evidence = explanation["evidence"]
     sentences = [one["sentence"] for one in explanation.get("unstable", ())]
@@ -282,13 +282,13 @@ def format_score_with_four_digits(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
 
 
-def _format_value_with_interval(scores: Content, name: str, digits: int) -> str:
+def _format_value_with_interval(scores: Content, name: str, n_digits: int) -> str:
     """Return a value with its interval, such as 90.0 (85.2 to 93.4)."""
     if name not in scores:
         return ""
     ends = (scores[f"{name}_low"], scores[f"{name}_high"])
-    low, high = (f"{end:.{digits}f}" for end in ends)
-    return f"{scores[name]:.{digits}f} ({low} to {high})"
+    low, high = (f"{end:.{n_digits}f}" for end in ends)
+    return f"{scores[name]:.{n_digits}f} ({low} to {high})"
 
 
 def _format_column_effect(value: float) -> str:

@@ -439,20 +439,20 @@ def _render_dataset_figures(
     )
 
 
-def _build_admm_residual_section(view: RunFigureData) -> PageSection | None:
+def _build_admm_residual_section(figure_data: RunFigureData) -> PageSection | None:
     """How far ADMM is from its constraints; None where no learner uses it."""
     records = [
         record
-        for record in view.records
+        for record in figure_data.records
         if not isinstance(record, TrainingCurveRecord) or record.metric in RESIDUALS
     ]
-    section = build_training_curve_section(replace(view, records=records))
+    section = build_training_curve_section(replace(figure_data, records=records))
     if section is None:
         return None
     text = (
         "How far ADMM is from meeting its constraints. Consensus: how much the "
         "solutions of the environments differ. Constraint: how far their gradients "
-        f"are from zero. Means over seeds{view.band_caption}."
+        f"are from zero. Means over seeds{figure_data.band_caption}."
     )
     return PageSection("Residuals of ADMM", [text, *section.content[1:]])
 

@@ -189,18 +189,18 @@ def plot_admm_rates(
 
 @render_as_inline_svg
 def plot_invariance_counts(
-    counts: Sequence[tuple[int, int, int]], bound: int, starts: int
+    counts: Sequence[tuple[int, int, int]], theoretical_number: int, n_starts: int
 ) -> tuple[Axes, str]:
     """Plot how many solutions are found, and how many of them do not carry over."""
     ax = create_blank_axes(
-        (560, 300), (56, 46, 540, 260), (0.5, len(counts) + 0.5), (0, starts)
+        (560, 300), (56, 46, 540, 260), (0.5, len(counts) + 0.5), (0, n_starts)
     )
     show_axis_ticks_and_titles(ax, ("environments", "starts"), log=(False, False))
     numbers = [count[0] for count in counts]
     ax.bar(numbers, [c[1] for c in counts], 0.7, color=get_css_color("rule"))
     hue = get_line_style_of_learner(0)["color"]
     ax.bar(numbers, [c[2] for c in counts], 0.7, color=hue)
-    ax.axvline(bound + 0.5, color=get_css_color("muted"), lw=1.5, ls=DOTS)
+    ax.axvline(theoretical_number + 0.5, color=get_css_color("muted"), lw=1.5, ls=DOTS)
     text = "; ".join(f"{n}: {bad} of {all_} violate" for n, all_, bad in counts)
     return ax, f"Invariant predictors by the number of environments: {text}"
 

@@ -63,12 +63,12 @@ def plot_scores_over_sweep(
     axis: str = "position",
     metric: str = "accuracy",
     chance: float | None = None,
-    trained: Sequence[float] = (),
+    trained_at: Sequence[float] = (),
     width: int = WIDE,
 ) -> tuple[Axes, str]:
     """Plot the unseen score over the sweep's axis, one line per learner.
 
-    `chance` in percent is marked, and so is the range of the positions in `trained`.
+    `chance` in percent is marked, and so is the range of positions `trained_at`.
     """
     lines = [line for line in lines if line.points]
     points = [point for line in lines for point in line.points] or [
@@ -78,8 +78,8 @@ def plot_scores_over_sweep(
     shown = [*lines, *_build_lines_of_chance_score(chance, xlim)]
     unit = describe_metric_with_unit(metric)
     ax = _create_axes_with_room_for_names(shown, width, 380, xlim, ylim, (axis, unit))
-    if trained:
-        _shade_range_of_x_axis(ax, min(trained), max(trained), "training")
+    if trained_at:
+        _shade_range_of_x_axis(ax, min(trained_at), max(trained_at), "training")
     for line in shown:
         _plot_line_with_band(ax, line, marks=True)
     _add_names_at_line_ends(ax, shown)
@@ -226,13 +226,13 @@ def plot_scores_of_trials(
     label: str,
     trials: Sequence[tuple[int, float, float]],
     *,
-    picked: int,
+    picked_trial: int,
     reference: float | None = None,
     log: bool = False,
 ) -> tuple[Axes, str]:
     """Plot the scores of a search over the setting `name`, as a panel.
 
-    `trials` are number, value of the setting and score; the number `picked` is a
+    `trials` are number, value of the setting and score; the number `picked_trial` is a
     square, and `reference` the score of the unchanged settings.
     """
     guides = [] if reference is None else [reference]
@@ -242,9 +242,9 @@ def plot_scores_of_trials(
     )
     for guide in guides:
         ax.axhline(guide, color=get_css_color("muted"), lw=1.5, ls=DOTS)
-    for number, x, score in sorted(trials, key=lambda trial: trial[0] == picked):
+    for number, x, score in sorted(trials, key=lambda trial: trial[0] == picked_trial):
         tip = f"trial {number}: {name} {x:.3g}, score {score:.3g}"
-        look = get_line_style_of_learner(int(number == picked))
+        look = get_line_style_of_learner(int(number == picked_trial))
         ax.plot(x, score, **look, gid=encode_class_and_tooltip_as_svg_id("mark", [tip]))
     return ax, label
 

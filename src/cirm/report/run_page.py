@@ -134,7 +134,7 @@ def build_run_page(
     *,
     chance: float | None = None,
     axis: str = "position of the unseen environment",
-    trained: Sequence[float] = (),
+    trained_at: Sequence[float] = (),
 ) -> str:
     """Build the page of a run as one self-contained HTML document.
 
@@ -146,7 +146,7 @@ def build_run_page(
         pictures: Example images.
         chance: The accuracy of guessing in percent, if it is known.
         axis: The name of the quantity that the sweep varies.
-        trained: The positions of the training environments on that axis.
+        trained_at: The positions of the training environments on that axis.
 
     Returns:
         The document as text.
@@ -179,7 +179,7 @@ def build_run_page(
         ),
         _build_run_results_section(summary, view, notes),
         build_example_image_section(pictures),
-        build_sweep_section_of_run(view, axis, trained),
+        build_sweep_section_of_run(view, axis, trained_at),
         build_stage_scores_section(view),
         build_generalisation_gap_section(view),
         build_learner_diagnostics_section(records, view.metric),
@@ -287,19 +287,19 @@ def build_example_image_section(pictures: Sequence[PngPicture]) -> PageSection |
 
 
 def build_sweep_section_of_run(
-    view: RunFigureData, axis: str, trained: Sequence[float] = ()
+    figure_data: RunFigureData, axis: str, trained_at: Sequence[float] = ()
 ) -> PageSection | None:
     """Build the section with the score over the whole sweep; None without a sweep."""
-    draw = prepare_sweep_figure(view, axis, trained)
+    draw = prepare_sweep_figure(figure_data, axis, trained_at)
     if draw is None:
         return None
     caption = "Each point is an unseen environment, scored after the last stage"
-    if list_adaptation_row_counts(view.learners):
+    if list_adaptation_row_counts(figure_data.learners):
         caption += (
             "; adapted: after adapting to this number of unlabelled rows of that "
             "environment"
         )
-    figure = _render_figure_in_two_widths(draw, caption + view.band_caption)
+    figure = _render_figure_in_two_widths(draw, caption + figure_data.band_caption)
     return PageSection("Scores across unseen environments", [figure])
 
 
@@ -307,72 +307,75 @@ def render_sweep_figure_of_run(
     records: Sequence[Record],
     chance: float | None = None,
     axis: str = "position of the unseen environment",
-    trained: Sequence[float] = (),
+    trained_at: Sequence[float] = (),
 ) -> EscapedHtml | None:
     """Build the figure of a run's sweep on its own; None without a sweep."""
     view = RunFigureData(records, summarise_records(records)["learners"], chance)
-    draw = prepare_sweep_figure(view, axis, trained)
+    draw = prepare_sweep_figure(view, axis, trained_at)
     return draw() if draw else None
 
 
 def prepare_sweep_figure(
-    view: RunFigureData, axis: str, trained: Sequence[float] = ()
+    figure_data: RunFigureData, axis: str, trained_at: Sequence[float] = ()
 ) -> partial[EscapedHtml] | None:
     """Prepare the figure of the sweep, to be drawn in any width; None without one."""
-    sweep = collect_scores_along_sweep(view.records)
+    sweep = collect_scores_along_sweep(figure_data.records)
     if not sweep:
         return None
     lines = []
     for name, points in sweep.items():
-        lines.append(view.build_plot_line_of_learner(name, points))
-        lines += view.list_plot_lines_after_adapting(name)
+        lines.append(figure_data.build_plot_line_of_learner(name, points))
+        lines += figure_data.list_plot_lines_after_adapting(name)
     return partial(
         plots.plot_scores_over_sweep,
         lines,
         axis=axis,
-        metric=view.metric,
-        chance=view.chance,
-        trained=trained,
+        metric=figure_data.metric,
+        chance=figure_data.chance,
+        trained_at=trained_at,
     )
 
 
-def build_stage_scores_section(view: RunFigureData) -> PageSection | None:
+def build_stage_scores_section(figure_data: RunFigureData) -> PageSection | None:
     """Build the section with the scores after each stage; None with a single stage."""
-    stream = collect_scores_after_each_stage(view.records)
+    stream = collect_scores_after_each_stage(figure_data.records)
     points = (p for tracks in stream.values() for t in tracks for p in t.points)
     if max((point.x for point in points), default=1) < 2:
         return None
     drawings = [
         plots.plot_scores_after_stages(
-            view.get_learner_name(name),
+            figure_data.get_learner_name(name),
             tracks,
-            style=view.get_learner_style(name),
-            metric=view.metric,
-            chance=view.chance,
+            style=figure_data.get_learner_style(name),
+            metric=figure_data.metric,
+            chance=figure_data.chance,
         )
         for name, tracks in stream.items()
     ]
     caption = (
-        f"{describe_metric_with_unit(view.metric).capitalize()}, after each stage. "
-        "Grey lines: training environments; the later an environment arrives, the "
-        "darker its line; rings mark the stages before its arrival. Coloured lines: "
-        "unseen environments."
+        f"{describe_metric_with_unit(figure_data.metric).capitalize()}, after each "
+        "stage. Grey lines: training environments; the later an environment arrives, "
+        "the darker its line; rings mark the stages before its arrival. Coloured "
+        "lines: unseen environments."
     )
     return PageSection(
         "Scores after each stage", [page.render_figures_side_by_side(caption, drawings)]
     )
 
 
-def build_generalisation_gap_section(view: RunFigureData) -> PageSection | None:
+def build_generalisation_gap_section(figure_data: RunFigureData) -> PageSection | None:
     """Build the section on training and unseen scores; None without unseen ones."""
-    pairs = [view.get_training_and_unseen_scores(name) for name in view.learners]
+    pairs = [
+        figure_data.get_training_and_unseen_scores(name)
+        for name in figure_data.learners
+    ]
     if all(pair.test.mean is None for pair in pairs):
         return None
     draw = partial(
         plots.plot_training_against_unseen_scores,
         pairs,
-        metric=view.metric,
-        chance=view.chance,
+        metric=figure_data.metric,
+        chance=figure_data.chance,
     )
     caption = (
         "The further a learner is from the diagonal, the more it relies on features "
@@ -382,26 +385,26 @@ def build_generalisation_gap_section(view: RunFigureData) -> PageSection | None:
     return PageSection("Training scores and unseen scores", [figure])
 
 
-def build_training_curve_section(view: RunFigureData) -> PageSection | None:
+def build_training_curve_section(figure_data: RunFigureData) -> PageSection | None:
     """Build the section with a figure for each training curve; None without any."""
     drawings = [
         _render_figure_in_two_widths(
-            _prepare_training_curve_figure(view, metric, traces)
+            _prepare_training_curve_figure(figure_data, metric, traces)
         )
-        for metric, traces in collect_training_curves(view.records).items()
+        for metric, traces in collect_training_curves(figure_data.records).items()
     ]
     text = (
-        f"Means over seeds{view.band_caption}. A dotted vertical line marks the start "
-        "of a stage."
+        f"Means over seeds{figure_data.band_caption}. A dotted vertical line marks the "
+        "start of a stage."
     )
     return PageSection("Training curves", [text, *drawings]) if drawings else None
 
 
 def _prepare_training_curve_figure(
-    view: RunFigureData, metric: str, traces: Mapping[str, AverageTrainingCurve]
+    figure_data: RunFigureData, metric: str, traces: Mapping[str, AverageTrainingCurve]
 ) -> partial[EscapedHtml]:
     lines = [
-        view.build_plot_line_of_learner(name, trace.points)
+        figure_data.build_plot_line_of_learner(name, trace.points)
         for name, trace in traces.items()
     ]
     means = [point.mean for line in lines for point in line.points]
@@ -426,18 +429,24 @@ def _render_figure_in_two_widths(
 
 
 def _build_run_results_section(
-    summary: Mapping[str, Any], view: RunFigureData, notes: Sequence[str]
+    summary: Mapping[str, Any], figure_data: RunFigureData, notes: Sequence[str]
 ) -> PageSection:
     """The scores of each learner, with a drawing in the place of the costs."""
     table = build_run_results_table(summary)
     scores = len(table.columns) - 3
-    low, high, chance = 0.0, 100.0, [] if view.chance is None else [view.chance]
-    if view.metric != "accuracy":
-        means = [e[split]["mean"] for e in view.learners.values() for split in SPLITS]
+    low, high, chance = (
+        0.0,
+        100.0,
+        [] if figure_data.chance is None else [figure_data.chance],
+    )
+    if figure_data.metric != "accuracy":
+        means = [
+            e[split]["mean"] for e in figure_data.learners.values() for split in SPLITS
+        ]
         high, chance = max([m for m in means if m is not None], default=0.0) or 1.0, []
     rows = []
     for row in table.rows:
-        pair = view.get_training_and_unseen_scores(row[0].text)
+        pair = figure_data.get_training_and_unseen_scores(row[0].text)
         swatch = plots.plot_legend_swatch(pair.style)
         name = replace(row[0], markup=escape_and_join_html(swatch, row[0].text))
         span = plots.plot_training_to_unseen_score(
@@ -464,13 +473,13 @@ def _describe_number_of_seeds(learners: Mapping[str, Mapping[str, Any]]) -> str:
     return f"Mean ± standard deviation over {count} seeds, after the last stage."
 
 
-def _build_learner_memory_section(view: RunFigureData) -> PageSection | None:
-    table = build_learner_memory_table(view.learners)
+def _build_learner_memory_section(figure_data: RunFigureData) -> PageSection | None:
+    table = build_learner_memory_table(figure_data.learners)
     if table is None:
         return None
     keepers = [
         learner
-        for learner, entry in view.learners.items()
+        for learner, entry in figure_data.learners.items()
         if any(counts.get("examples") for counts in entry["memory"].values())
     ]
     verb = "keeps" if len(keepers) == 1 else "keep"
@@ -483,9 +492,11 @@ def _build_learner_memory_section(view: RunFigureData) -> PageSection | None:
     return PageSection("Data kept from earlier environments", [text, table])
 
 
-def _build_run_settings_section(view: RunFigureData, command: str) -> PageSection:
+def _build_run_settings_section(
+    figure_data: RunFigureData, command: str
+) -> PageSection:
     content = [page.render_shell_command(command)]
-    for learner, entry in view.learners.items():
+    for learner, entry in figure_data.learners.items():
         lines = page.render_settings_as_html_lines(
             {
                 "settings": entry["selection"],
@@ -496,7 +507,9 @@ def _build_run_settings_section(view: RunFigureData, command: str) -> PageSectio
         seconds = f"{format_seconds(entry['seconds'])} s"
         content.append(page.render_collapsible_html_block(learner, lines, seconds))
     datasets = {
-        str(r.dataset): r.dataset for r in view.records if isinstance(r, RunRecord)
+        str(r.dataset): r.dataset
+        for r in figure_data.records
+        if isinstance(r, RunRecord)
     }
     content += [
         page.render_collapsible_html_block(

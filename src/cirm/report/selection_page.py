@@ -119,7 +119,7 @@ def render_scores_over_setting(
         name,
         f"Score under the rule {format_name_of_selection_rule(rule)} against {name}",
         trials,
-        picked=search["picks"][rule]["trial"],
+        picked_trial=search["picks"][rule]["trial"],
         reference=scores.get(0),
         log=log,
     )

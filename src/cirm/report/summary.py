@@ -279,13 +279,13 @@ def _build_scores_of_environment_by_stage(
     return tracks
 
 
-def find_stage_of_first_training(order: str, index: int) -> int | None:
+def find_stage_of_first_training(order: str, environment_index: int) -> int | None:
     """Return the stage, from 1, in which a training environment arrives, if known."""
     if order in ("joint", "sequential"):
-        return 1 if order == "joint" else index + 1
+        return 1 if order == "joint" else environment_index + 1
     sizes = [int(n) if n.isdecimal() else 0 for n in order.split("+")]
     ends = (sum(sizes[: n + 1]) for n in range(len(sizes)))
-    return next((n for n, end in enumerate(ends, 1) if index < end), None)
+    return next((n for n, end in enumerate(ends, 1) if environment_index < end), None)
 
 
 def _build_training_curve(rows: list[TrainingCurveRecord]) -> AverageTrainingCurve:

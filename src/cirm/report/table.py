@@ -221,7 +221,9 @@ def drop_empty_rows_and_columns(table: ReportTable) -> ReportTable:
     return ReportTable(table.title, columns, rows, table.notes, heads, table.sources)
 
 
-def split_cells_into_paper_and_ours(table: ReportTable, beside: bool) -> ReportTable:
+def split_cells_into_paper_and_ours(
+    table: ReportTable, side_by_side: bool
+) -> ReportTable:
     """Give each source of the numbers columns of its own, or rows of its own."""
     if not table.sources:
         return table
@@ -233,21 +235,21 @@ def split_cells_into_paper_and_ours(table: ReportTable, beside: bool) -> ReportT
             [replace(cell, others=()), *cell.others, *[ReportCell()] * count][:count]
             for cell in row[len(heads) :]
         ]
-        if beside:
+        if side_by_side:
             rows.append([*names, *chain.from_iterable(numbers)])
             continue
         for place, source in enumerate(table.sources):
             first = names if place == 0 else [""] * len(heads)
             rows.append([*first, source, *(cells[place] for cells in numbers)])
     columns = [*heads, ReportColumn(""), *table.values]
-    if beside:
+    if side_by_side:
         columns = [
             replace(column, heading=f"{column.heading}, {source}")
             for column in table.values
             for source in table.sources
         ]
         columns[:0] = heads
-    width = len(heads) + (not beside)
+    width = len(heads) + (not side_by_side)
     return ReportTable(table.title, columns, rows, table.notes, width)
 
 
@@ -323,7 +325,7 @@ def render_table_for_terminal(table: ReportTable) -> Group:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    flat = split_cells_into_paper_and_ours(table, beside=False)
+    flat = split_cells_into_paper_and_ours(table, side_by_side=False)
     body = RichTable(
         header_style="bold", box=SIMPLE_HEAD, show_edge=False, pad_edge=False
     )
@@ -354,7 +356,7 @@ def render_table_as_markdown(table: ReportTable) -> str:
         | 1 | 2 |
     """
     count = len(table.values) * max(len(table.sources), 1)
-    flat = split_cells_into_paper_and_ours(table, beside=count <= WIDE)
+    flat = split_cells_into_paper_and_ours(table, side_by_side=count <= WIDE)
     lines = [
         [
             escape_markdown(_join_parts_of_column_heading(column))
@@ -378,7 +380,7 @@ def render_table_as_latex(table: ReportTable, legend: str = "") -> str:
         >>> "erm & 10" in render_table_as_latex(table)
         True
     """
-    flat = split_cells_into_paper_and_ours(table, beside=False)
+    flat = split_cells_into_paper_and_ours(table, side_by_side=False)
     heads, is_crowded = flat.row_headings, len(flat.values) > WIDE
     title = [f"{escape_latex(flat.title)}."] if flat.title else []
     caption = " ".join([*title, *map(escape_latex, flat.notes), legend]).strip()

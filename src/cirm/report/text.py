@@ -35,10 +35,10 @@ def describe_training_curve(metric: str) -> str:
     return f"{CURVES[name]}, {player}" if player else CURVES[name]
 
 
-def describe_adaptation_to_rows(rows: str) -> str:
+def describe_adaptation_to_rows(row_count: str) -> str:
     """Say that a learner was adapted, and to how many rows."""
-    count = f"{int(rows):,}" if rows.isdecimal() else rows
-    return f"adapted ({count} row{'' if rows == '1' else 's'})"
+    count = f"{int(row_count):,}" if row_count.isdecimal() else row_count
+    return f"adapted ({count} row{'' if row_count == '1' else 's'})"
 
 
 def list_adaptation_row_counts(learners: Mapping[str, Entry]) -> list[str]:
@@ -82,11 +82,11 @@ def describe_settings_choices(choices: Iterable[tuple[str, str]]) -> str:
 
 
 def write_headline_of_run(
-    summary: Mapping[str, Any], chance: float | None = None, unseen: int = 1
+    summary: Mapping[str, Any], chance: float | None = None, n_unseen: int = 1
 ) -> str:
     """Say which learners work in the unseen environments and which do not.
 
-    `chance` is the accuracy of guessing in percent, `unseen` the number of unseen
+    `chance` is the accuracy of guessing in percent, `n_unseen` the number of unseen
     environments.
     """
     tested, ceilings = _select_learners_with_unseen_score(summary)
@@ -97,14 +97,14 @@ def write_headline_of_run(
         )
     first, best = (
         _choose_reference_learner(tested),
-        _rank_learners_by_unseen_score(tested)[-1],
+        _sort_learners_from_worst_to_best_unseen(tested)[-1],
     )
     is_accuracy = tested[first]["metric"] == "accuracy"
     text = f"{first} has {'an accuracy' if is_accuracy else 'a mean squared error'} of "
     if tested[first]["train"]["mean"] is not None:
         trained = _format_score_of_split(tested[first], "train")
         text += f"{trained} in the training environments and "
-    where = "environment" if unseen == 1 else "environments"
+    where = "environment" if n_unseen == 1 else "environments"
     text += f"{_format_score_of_split(tested[first])} in the unseen {where}"
     if is_accuracy and _is_score_below_chance(tested[first], chance):
         text += f", which is worse than chance ({chance:.3g}\N{NO-BREAK SPACE}%)"
@@ -134,7 +134,10 @@ def list_headline_numbers_of_run(
         return []
     facts = []
     for name in dict.fromkeys(
-        (_choose_reference_learner(tested), _rank_learners_by_unseen_score(tested)[-1])
+        (
+            _choose_reference_learner(tested),
+            _sort_learners_from_worst_to_best_unseen(tested)[-1],
+        )
     ):
         train, metric = tested[name]["train"]["mean"], tested[name]["metric"]
         before = "" if train is None else f"{format_mean_of_metric(train, metric)} → "
@@ -167,41 +170,46 @@ def _format_mean_and_std(statistic: Mapping[str, Any], metric: str) -> str:
     return f"{format_mean_of_metric(statistic['mean'], metric)}{unit}"
 
 
-def _choose_best_adapted_learner(tested: Mapping[str, Entry]) -> list[tuple[str, str]]:
+def _choose_best_adapted_learner(
+    results: Mapping[str, Entry],
+) -> list[tuple[str, str]]:
     """Return the learner that adapts best, with its largest number of rows, if any."""
     adapted = {
         name: (rows[-1], entry["adapted"][rows[-1]]["mean"])
-        for name, entry in tested.items()
+        for name, entry in results.items()
         if (rows := list_adaptation_row_counts({name: entry}))
     }
     known = {name: pair for name, pair in adapted.items() if pair[1] is not None}
     if not known:
         return []
-    is_accuracy = next(iter(tested.values()))["metric"] == "accuracy"
+    is_accuracy = next(iter(results.values()))["metric"] == "accuracy"
     best = (max if is_accuracy else min)(known, key=lambda name: known[name][1])
     return [(best, known[best][0])]
 
 
 def _describe_unseen_scores_of_others(
-    tested: Mapping[str, Entry], first: str, best: str, chance: float | None
+    results: Mapping[str, Entry],
+    first: str,
+    best: str,
+    chance: float | None,
 ) -> str:
     """How the other learners do in the unseen environments; empty without others."""
     if best == first:
-        return "No other learner does better there" if len(tested) > 1 else ""
+        return "No other learner does better there" if len(results) > 1 else ""
     reached = (
-        f"the best learner, {best}, reaches {_format_score_of_split(tested[best])}"
+        f"the best learner, {best}, reaches {_format_score_of_split(results[best])}"
     )
-    if chance is None or tested[best]["metric"] != "accuracy":
+    if chance is None or results[best]["metric"] != "accuracy":
         return f"T{reached[1:]}"
-    count = sum(_is_score_below_chance(other, chance) for other in tested.values())
-    below = f"{count} of {len(tested)} learners do worse than chance there"
+    count = sum(_is_score_below_chance(other, chance) for other in results.values())
+    below = f"{count} of {len(results)} learners do worse than chance there"
     if count == 1:
-        below = f"One of {len(tested)} learners does worse than chance there"
-    if count in (0, len(tested)):
+        below = f"One of {len(results)} learners does worse than chance there"
+    if count in (0, len(results)):
         some = f"All {count} learners do" if count else "No learner does"
         below = f"{some} worse than chance there"
-    test = tested[best]["test"]
-    is_chance = count < len(tested) and test["mean"] - (test["std"] or 0.0) <= chance
+    test = results[best]["test"]
+    is_chance = count < len(results) and test["mean"] - (test["std"] or 0.0) <= chance
     doubt = ", no better than chance" if is_chance else ""
     return f"{below}; {reached}{doubt}"
 
@@ -227,15 +235,24 @@ def _select_learners_with_unseen_score(
     )
 
 
-def _choose_reference_learner(tested: Mapping[str, Entry]) -> str:
+def _choose_reference_learner(results: Mapping[str, Entry]) -> str:
     """The learner to mention first: the baseline, else the worst."""
-    return BASELINE if BASELINE in tested else _rank_learners_by_unseen_score(tested)[0]
+    return (
+        BASELINE
+        if BASELINE in results
+        else _sort_learners_from_worst_to_best_unseen(results)[0]
+    )
 
 
-def _rank_learners_by_unseen_score(tested: Mapping[str, Entry]) -> list[str]:
+def _sort_learners_from_worst_to_best_unseen(
+    results: Mapping[str, Entry],
+) -> list[str]:
     """Learners from the worst in the unseen environments to the best."""
-    names = sorted(tested, key=lambda name: tested[name]["test"]["mean"])
-    return names if tested[names[0]]["metric"] == "accuracy" else names[::-1]
+    names = sorted(
+        results,
+        key=lambda name: results[name]["test"]["mean"],
+    )
+    return names if results[names[0]]["metric"] == "accuracy" else names[::-1]
 
 
 def _is_score_below_chance(entry: Entry, chance: float | None) -> bool:

@@ -26,7 +26,7 @@ from cirm.records import (
 )
 from cirm.runs.jobs import TrainingJob, format_trial_identity
 from cirm.runs.local import get_records_path
-from cirm.runs.tracker import JobTime, estimate_dataset_work_units
+from cirm.runs.tracker import JobTime, estimate_training_cost_of_dataset
 
 ARCHIVE_NAME = "records.json"
 CURVES = ("consensus", "constraint")
@@ -57,20 +57,20 @@ class FinishedJobArchive:
         keys.append(key)
         self.entries[key] = entry
 
-    def list_records(self, trial: str, seeds: Iterable[int]) -> list[Record]:
+    def list_records(self, trial_identity: str, seeds: Iterable[int]) -> list[Record]:
         """Return the records of a trial's jobs for these seeds."""
         seeds = set(seeds)
         return [
             record
-            for entry in self.list_packed_jobs(trial)
+            for entry in self.list_packed_jobs(trial_identity)
             if seeds & set(entry["seeds"])
             for record in unpack_job_records(entry)
             if isinstance(record, RunRecord) or record.seed in seeds
         ]
 
-    def list_packed_jobs(self, trial: str) -> list[Entry]:
+    def list_packed_jobs(self, trial_identity: str) -> list[Entry]:
         """List the packed jobs of a trial, by its identity, in order of their seeds."""
-        entries = [self.entries[key] for key in self._keys.get(trial, [])]
+        entries = [self.entries[key] for key in self._keys.get(trial_identity, [])]
         return sorted(entries, key=lambda entry: entry["seeds"])
 
     def list_job_times(self) -> list[JobTime]:
@@ -79,7 +79,7 @@ class FinishedJobArchive:
             (entry["setup"]["learner"], work, entry["seconds"])
             for entry in self.entries.values()
             if (
-                work := estimate_dataset_work_units(
+                work := estimate_training_cost_of_dataset(
                     entry["setup"]["dataset"], len(entry["seeds"])
                 )
             )
@@ -183,7 +183,7 @@ def save_job_archive(archive: FinishedJobArchive, folder: Path) -> None:
 
 
 def add_finished_jobs_to_archive(
-    jobs: Iterable[TrainingJob], folder: Path, commit: str
+    jobs: Iterable[TrainingJob], folder: Path, source_commit: str
 ) -> FinishedJobArchive:
     """Add every job with a file in the folder to its archive, and return it."""
     archive = load_job_archive(folder)
@@ -191,7 +191,7 @@ def add_finished_jobs_to_archive(
     finished = [job for job in missing if get_records_path(job, folder).exists()]
     for job in finished:
         records = read_records(get_records_path(job, folder))
-        origin = {"commit": commit, "revision": job.revision}
+        origin = {"commit": source_commit, "revision": job.revision}
         archive.add_job(job.key, {**origin, **pack_job_records(records)})
     if finished:
         save_job_archive(archive, folder)

@@ -89,32 +89,34 @@ def run_each_setting_value_and_keep_best(
     return [*choices, *rest, replace(run, settings=settings, seconds=seconds)]
 
 
-def hold_out_last_training_environments(problem: Problem, count: int) -> Problem:
+def hold_out_last_training_environments(
+    problem: Problem, n_environments: int
+) -> Problem:
     """Move the last training environments to the front of the unseen ones."""
-    if not 0 < count < len(problem.train):
+    if not 0 < n_environments < len(problem.train):
         raise ValueError(
-            f"To choose a setting, {count} training environments would be held out, "
-            f"but the data set has {len(problem.train)}: at least one must be held "
-            "out and at least one left to train on. Use a data set with more "
+            f"To choose a setting, {n_environments} training environments would be "
+            f"held out, but the data set has {len(problem.train)}: at least one must "
+            "be held out and at least one left to train on. Use a data set with more "
             "environments."
         )
     return replace(
         problem,
-        train=problem.train[:-count],
-        test=(*problem.train[-count:], *problem.test),
-        fresh=problem.fresh[:-count],
+        train=problem.train[:-n_environments],
+        test=(*problem.train[-n_environments:], *problem.test),
+        fresh=problem.fresh[:-n_environments],
     )
 
 
 def pick_best_setting_value(
-    records: Mapping[float, Sequence[Record]], seed: int
+    records_by_value: Mapping[float, Sequence[Record]], seed: int
 ) -> float:
     """Return the first value with the best validation score of a seed."""
 
     def get_validation_error(value: float) -> float:
         scores = [
             row
-            for row in records[value]
+            for row in records_by_value[value]
             if isinstance(row, ScoreRecord)
             and (row.split, row.seed) == (VALIDATION, seed)
         ]
@@ -122,14 +124,14 @@ def pick_best_setting_value(
         mean = fmean(score.value for score in scores if score.stage == last)
         return mean if scores[0].metric == "error" else -mean
 
-    return min(records, key=get_validation_error)
+    return min(records_by_value, key=get_validation_error)
 
 
-def _mark_scores_as_held_out(record: Record, names: set[str]) -> Record:
+def _mark_scores_as_held_out(record: Record, held_out_names: set[str]) -> Record:
     """Mark scores on held-out environments as neither training nor test scores."""
     if (
         isinstance(record, ScoreRecord | AdaptedScoreRecord)
-        and record.environment in names
+        and record.environment in held_out_names
     ):
         return replace(record, split=VALIDATION)
     return record

@@ -23,7 +23,7 @@ from cirm.data.image_sets import IMAGE_SETS
 from cirm.records import write_records
 from cirm.runs.jobs import TrainingJob, run_job_and_return_records
 from cirm.runs.local import FAILURES, get_records_path
-from cirm.runs.tracker import JobTime, estimate_job_work_units
+from cirm.runs.tracker import JobTime, estimate_training_cost_of_job
 
 DURATIONS_NAME = "durations.json"
 RECORDED_KINDS = {
@@ -158,7 +158,7 @@ def estimate_seconds_from_recorded_jobs(job: TrainingJob) -> float | None:
     )
     if not known:
         return None
-    work = estimate_job_work_units(job)
+    work = estimate_training_cost_of_job(job)
     size, seconds = min(known, key=lambda pair: abs(math.log(pair[0] / work)))
     return seconds / size * work
 
@@ -178,7 +178,7 @@ def estimate_job_seconds(
     two seconds, all of them together for `calibration` seconds, and their records are
     written to the folder if they finish.
     """
-    rates = _average_seconds_per_work_unit(times)
+    rates = _average_seconds_per_unit_of_training_cost(times)
     unknown: dict[tuple[str, str, object], list[TrainingJob]] = {}
     seconds: dict[str, float] = {}
     for job in jobs:
@@ -186,7 +186,7 @@ def estimate_job_seconds(
         if recorded is not None:
             seconds[job.key] = recorded * speed.slowness
         elif job.name in rates:
-            seconds[job.key] = rates[job.name] * estimate_job_work_units(job)
+            seconds[job.key] = rates[job.name] * estimate_training_cost_of_job(job)
         else:
             kind = (job.name, hash_duration_settings(job), job.data.get("task"))
             unknown.setdefault(kind, []).append(job)
@@ -195,13 +195,15 @@ def estimate_job_seconds(
     limit = min(calibration / max(sum(map(len, chosen)), 1), MAX_CALIBRATION)
     for alike, ends in zip(unknown.values(), chosen, strict=True):
         measured = [
-            (estimate_job_work_units(job), own)
+            (estimate_training_cost_of_job(job), own)
             for job in ends
             if (own := time_first_training_steps_of_job(job, limit, folder)) is not None
         ]
         if measured:
             seconds |= {
-                job.key: _interpolate_seconds(measured, estimate_job_work_units(job))
+                job.key: _interpolate_seconds(
+                    measured, estimate_training_cost_of_job(job)
+                )
                 for job in alike
             }
     return JobSecondsEstimates(seconds, recorded_count, len(seconds) - recorded_count)
@@ -209,12 +211,14 @@ def estimate_job_seconds(
 
 def _choose_smallest_and_largest_job(jobs: Sequence[TrainingJob]) -> list[TrainingJob]:
     """Return the jobs to time: one if all are of about the same size, else two."""
-    ends = [choose(jobs, key=estimate_job_work_units) for choose in (min, max)]
-    low, high = map(estimate_job_work_units, ends)
+    ends = [choose(jobs, key=estimate_training_cost_of_job) for choose in (min, max)]
+    low, high = map(estimate_training_cost_of_job, ends)
     return ends if high > SAME_SIZE * low else ends[:1]
 
 
-def _interpolate_seconds(measured: Sequence[tuple[float, float]], work: float) -> float:
+def _interpolate_seconds(
+    measured: Sequence[tuple[float, float]], job_cost: float
+) -> float:
     """Return the seconds of a job, by a power law through one or two sizes.
 
     The built-in digits, for example, are so few that six environments of them take no
@@ -226,10 +230,12 @@ def _interpolate_seconds(measured: Sequence[tuple[float, float]], work: float) -
         other, more = measured[1]
         power = math.log(max(more, 1e-3) / max(seconds, 1e-3)) / math.log(other / size)
         power = min(max(power, 0.0), MOST_POWER)
-    return seconds * (work / size) ** power
+    return seconds * (job_cost / size) ** power
 
 
-def _average_seconds_per_work_unit(times: Sequence[JobTime]) -> Mapping[str, float]:
+def _average_seconds_per_unit_of_training_cost(
+    times: Sequence[JobTime],
+) -> Mapping[str, float]:
     """Return seconds per unit of work by the name of the learner."""
     totals: dict[str, tuple[float, float]] = {}
     for name, size, seconds in times:
@@ -243,7 +249,7 @@ class _EnoughStepsTimedError(Exception):
 
 
 def time_first_training_steps_of_job(
-    job: TrainingJob, limit: float, folder: Path
+    job: TrainingJob, max_seconds: float, folder: Path
 ) -> float | None:
     """Run a job for a few moments, and return the processor seconds of all of it.
 
@@ -262,9 +268,9 @@ def time_first_training_steps_of_job(
     def stop_after_enough_steps(done: float) -> None:
         now = time.process_time() - start
         reports.append((now, done))
-        is_over = now > limit or time.monotonic() - clock > 2 * limit
+        is_over = now > max_seconds or time.monotonic() - clock > 2 * max_seconds
         has_rate = done > reports[0][1]
-        if is_over and 0 < done < 1 and (has_rate or now > PATIENCE * limit):
+        if is_over and 0 < done < 1 and (has_rate or now > PATIENCE * max_seconds):
             raise _EnoughStepsTimedError
 
     try:
@@ -331,7 +337,7 @@ class JobCostEstimate:
 def estimate_cost_of_jobs(
     jobs: Sequence[TrainingJob],
     times: Sequence[JobTime],
-    workers: int,
+    n_workers: int,
     is_local: bool,
     folder: Path,
     calibration: float = CALIBRATION_SECONDS,
@@ -339,4 +345,4 @@ def estimate_cost_of_jobs(
     """Estimate what jobs cost on this machine, in a few seconds."""
     speed = measure_machine_speed()
     estimates = estimate_job_seconds(jobs, times, speed, folder, calibration)
-    return JobCostEstimate(estimates, speed, workers, is_local, len(jobs))
+    return JobCostEstimate(estimates, speed, n_workers, is_local, len(jobs))

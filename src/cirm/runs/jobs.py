@@ -112,7 +112,7 @@ def hash_dataset_files(dataset: Dataset, data: Mapping[str, Any]) -> str:
     same text, files that were changed or renamed another one.
     """
     content: dict[str, list[tuple[str, str]]] = {}
-    for file in dataset.list_files():
+    for file in dataset.list_local_input_files():
         setting, name = _find_setting_of_file(file, data)
         content.setdefault(setting, []).append((name, compute_sha256_of_file(file)))
     for setting, facts in content.items():

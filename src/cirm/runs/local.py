@@ -17,7 +17,7 @@ from cirm.records import Record, RunRecord, parse_record, read_records, write_re
 from cirm.runs.driver import LOST, Report, run_queued_jobs
 from cirm.runs.job_queue import JobQueue, TimeBudgetSpentError
 from cirm.runs.jobs import TrainingJob, run_job_and_return_records
-from cirm.runs.tracker import JobTime, estimate_job_work_units
+from cirm.runs.tracker import JobTime, estimate_training_cost_of_job
 
 MAX_ATTEMPTS = 2  # of a job whose worker was killed, perhaps for its neighbour's memory
 KILLED_MESSAGE = (
@@ -63,7 +63,7 @@ def read_job_duration(job: TrainingJob, folder: Path) -> float:
 def list_job_times(jobs: Iterable[TrainingJob], folder: Path) -> list[JobTime]:
     """List the times of those jobs that have finished."""
     return [
-        (job.name, estimate_job_work_units(job), read_job_duration(job, folder))
+        (job.name, estimate_training_cost_of_job(job), read_job_duration(job, folder))
         for job in jobs
         if get_records_path(job, folder).exists()
     ]
@@ -72,7 +72,7 @@ def list_job_times(jobs: Iterable[TrainingJob], folder: Path) -> list[JobTime]:
 def run_jobs_locally(
     jobs: Sequence[TrainingJob],
     folder: Path,
-    workers: int,
+    n_workers: int,
     report: Report = ignore_job_progress,
     queue: JobQueue | None = None,
 ) -> dict[str, str]:
@@ -82,9 +82,9 @@ def run_jobs_locally(
     """
     waiting = list_unfinished_jobs(jobs, folder)
     queue = queue or JobQueue(waiting)
-    if workers == 1 or len(waiting) <= 1:
+    if n_workers == 1 or len(waiting) <= 1:
         return _run_jobs_in_turn(queue, folder, report)
-    with ProcessWorkers(folder, min(workers, len(waiting))) as processes:
+    with ProcessWorkers(folder, min(n_workers, len(waiting))) as processes:
         return run_queued_jobs(queue, processes, report)
 
 

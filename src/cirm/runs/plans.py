@@ -49,7 +49,7 @@ class DrawnDataset(NamedTuple):
 
 def create_and_draw_dataset(
     dataset: str,
-    texts: Mapping[str, str],
+    setting_texts: Mapping[str, str],
     progress: Callable[[str, float], None] | None = None,
 ) -> DrawnDataset:
     """Create a data set from settings in text, and draw it once to check them.
@@ -57,10 +57,10 @@ def create_and_draw_dataset(
     `progress` is called while features are computed, if an encoder makes them.
     """
     cls = get_dataset_class(dataset)
-    data = parse_settings_by_type(cls, texts, f"data set {dataset}")
+    data = parse_settings_by_type(cls, setting_texts, f"data set {dataset}")
     instance = cls(**data)
     if progress is not None:
-        instance.compute_features(progress)
+        instance.fill_feature_cache(progress)
     problem, description = instance.draw_problem((0,)), instance.describe()
     files = hash_dataset_files(instance, data)
     return DrawnDataset(dataset, data, problem, description, files)
@@ -89,13 +89,13 @@ def resolve_learner_settings(
 
 
 def plan_jobs_of_learner(
-    on: DrawnDataset,
+    data: DrawnDataset,
     learner: LearnerLike,
     order: str,
     seeds: Sequence[int],
     *,
     preset: str = "",
-    texts: Sequence[str] = (),
+    setting_texts: Sequence[str] = (),
     infer: str = "",
     label: str = "",
     adapt: tuple[RowCount, ...] = (),
@@ -114,28 +114,28 @@ def plan_jobs_of_learner(
     """
     key, settings = resolve_learner_settings(learner, preset)
     settings |= parse_learner_settings(
-        key, parse_name_value_assignments(list(texts), "--set")
+        key, parse_name_value_assignments(list(setting_texts), "--set")
     )
     if infer:
         get_inference_class(infer)
-    first = on.problem.train[0]
-    Stream.from_order(on.problem.train, order)
+    first = data.problem.train[0]
+    Stream.from_order(data.problem.train, order)
     create(key, first, settings, preset)
     small = math.prod(first.features) < SMALL
     block = len(seeds) if small and not infer else 1
     return [
         TrainingJob(
-            dataset=on.dataset,
+            dataset=data.dataset,
             learner=key,
             order=order,
             seeds=tuple(seeds[start : start + block]),
-            data=on.data,
+            data=data.data,
             settings=settings,
             preset=preset,
             selection=describe_setting_selection(key, preset, settings),
             infer=infer,
             label=label or (f"{key} after {infer}" if infer else key),
-            files=on.files,
+            files=data.files,
             adapt=adapt if get_learner_class(key).adapts else (),
         )
         for start in range(0, len(seeds), block)
@@ -144,7 +144,7 @@ def plan_jobs_of_learner(
 
 def plan_grey_image_jobs(
     dataset: str,
-    texts: Mapping[str, str],
+    setting_texts: Mapping[str, str],
     order: str,
     seeds: Sequence[int],
     preset: str,
@@ -155,7 +155,7 @@ def plan_grey_image_jobs(
             "--ceiling is only available for the data set colored, not for "
             f"{dataset!r}. Leave out the option."
         )
-    gray = create_and_draw_dataset(dataset, {**texts, "scheme": "gray"})
+    gray = create_and_draw_dataset(dataset, {**setting_texts, "scheme": "gray"})
     return plan_jobs_of_learner(
         gray, "erm", order, seeds, preset=preset, label="erm on gray"
     )

@@ -37,15 +37,15 @@ TIMEOUT = 5.0  # seconds in which a cluster must answer
 def run_jobs_on_ray(
     jobs: Sequence[TrainingJob],
     folder: Path,
-    workers: int,
+    n_workers: int,
     report: Report = ignore_job_progress,
     address: str = "",
     queue: JobQueue | None = None,
 ) -> dict[str, str]:
     """Run the unfinished jobs and return the reason of each failure by job key.
 
-    At most `workers` run at a time; 0: as many as the cluster has cores. The jobs start
-    in the order of the queue.
+    At most `n_workers` run at a time; 0: as many as the cluster has cores. The jobs
+    start in the order of the queue.
     """
     waiting = list_unfinished_jobs(jobs, folder)
     if not waiting:
@@ -53,7 +53,7 @@ def run_jobs_on_ray(
     queue = queue or JobQueue(waiting)
     # With a budget no job may wait on the cluster, where its time would run.
     depth = 1 if queue.budget else JOBS_PER_CORE
-    with connect_to_ray(address), RayJobWorkers(folder, workers, depth) as cores:
+    with connect_to_ray(address), RayJobWorkers(folder, n_workers, depth) as cores:
         return run_queued_jobs(queue, cores, report)
 
 
@@ -195,9 +195,9 @@ class RayProgressActor:
     def __init__(self) -> None:
         self.parts: dict[str, float] = {}
 
-    def set_fraction_done(self, key: str, part: float) -> None:
+    def set_fraction_done(self, key: str, fraction: float) -> None:
         """Store the part of a job that is done, from 0 to 1."""
-        self.parts[key] = part
+        self.parts[key] = fraction
 
     def take_new_progress(self) -> dict[str, float]:
         """Return and forget what was stored since the last call."""
@@ -207,14 +207,14 @@ class RayProgressActor:
 
 def run_job_on_ray_worker(
     job: TrainingJob,
-    version: str,
-    board: Any,  # noqa: ANN401
+    expected_version: str,
+    progress_actor: Any,  # noqa: ANN401
 ) -> tuple[str, str]:
     """Run a job on a worker; return its records as text, or "" and the reason."""
-    if version != __version__:
+    if expected_version != __version__:
         return "", (
-            f"its worker has cirm {__version__}, and the driver has {version}: install "
-            "the same version on both"
+            f"its worker has cirm {__version__}, and the driver has "
+            f"{expected_version}: install the same version on both"
         )
     last = 0.0
 
@@ -222,7 +222,7 @@ def run_job_on_ray_worker(
         nonlocal last
         if time.monotonic() - last >= PAUSE:
             last = time.monotonic()
-            board.set_fraction_done.remote(job.key, done)
+            progress_actor.set_fraction_done.remote(job.key, done)
 
     try:
         records = run_job_and_return_records(job, report_job_progress)

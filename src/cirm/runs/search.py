@@ -177,11 +177,11 @@ class SettingsRandomSearch:
         return list({job.key: job for job in jobs}.values())
 
 
-def remove_test_environments(on: DrawnDataset) -> DrawnDataset:
+def remove_test_environments(data: DrawnDataset) -> DrawnDataset:
     """Return a data set without its test environments and sweep."""
     from cirm.environments import Problem
 
-    return on._replace(problem=Problem(on.problem.train))
+    return data._replace(problem=Problem(data.problem.train))
 
 
 @run_job_and_return_records.register(SearchTrialJob)
@@ -418,18 +418,18 @@ def plan_jobs_of_selected_trials(
     search: SettingsRandomSearch,
     data: DrawnDataset,
     seeds: tuple[int, ...],
-    picks: Iterable[Mapping[str, Any]],
+    selected_trials: Iterable[Mapping[str, Any]],
 ) -> dict[int, list[TrainingJob]]:
     """Plan the jobs of each selected trial, the same that `cirm run` would run."""
     jobs = {}
-    for pick in picks:
+    for pick in selected_trials:
         texts = [
             f"{n}={format_setting_value(value)}"
             for n, value in pick["settings"].items()
         ]
         planned = plan_jobs_of_learner(
             data, search.learner_key, search.order, seeds, preset=search.preset,
-            texts=texts, label=f"{search.learner_key}, trial {pick['trial']}",
+            setting_texts=texts, label=f"{search.learner_key}, trial {pick['trial']}",
         )  # fmt: skip
         jobs[pick["trial"]] = [
             replace(job, selection="chosen by cirm select") for job in planned

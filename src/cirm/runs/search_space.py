@@ -101,12 +101,12 @@ class SettingSearchRange:
     log: bool = False
     whole: bool = False
 
-    def get_value_at_position(self, place: float) -> float | int:
+    def get_value_at_position(self, fraction: float) -> float | int:
         """Return the number at a place from 0 to 1, rounded to three digits."""
         low, high = self.low, self.high
         if self.log:
             low, high = math.log(low), math.log(high)
-        number = low + place * (high - low)
+        number = low + fraction * (high - low)
         number = float(f"{math.exp(number) if self.log else number:.3g}")
         return round(number) if self.whole else min(max(number, self.low), self.high)
 
@@ -121,9 +121,9 @@ class SettingSearchChoices:
     values: tuple[Any, ...]
     texts: tuple[str, ...]
 
-    def get_value_at_position(self, place: float) -> Any:  # noqa: ANN401  any setting
+    def get_value_at_position(self, fraction: float) -> Any:  # noqa: ANN401  any setting
         """Return the alternative at a place from 0 to 1."""
-        return self.values[min(int(place * len(self.values)), len(self.values) - 1)]
+        return self.values[min(int(fraction * len(self.values)), len(self.values) - 1)]
 
     def __str__(self) -> str:
         return "|".join(self.texts)
@@ -133,20 +133,22 @@ Space = Mapping[str, SettingSearchRange | SettingSearchChoices]
 
 
 def parse_search_space(
-    learner: LearnerLike, texts: Iterable[str] = (), features: tuple[int, ...] = ()
+    learner: LearnerLike,
+    ranges_as_text: Iterable[str] = (),
+    input_shape: tuple[int, ...] = (),
 ) -> Space:
     """Parse a space; without texts, return the learner's own or the common one.
 
-    Some learners have another space for the `features` of a table.
+    Some learners have another space for the `input_shape` of a table.
     """
-    assignments = [part for text in texts for part in SEPARATOR.split(text)]
+    assignments = [part for text in ranges_as_text for part in SEPARATOR.split(text)]
     kinds = {name: kind for name, kind, _ in list_learner_settings(learner)}
     if not assignments:
         key = get_learner_key(learner).removeprefix("c-")
         common = ",".join(f"{n}={t}" for n, t in COMMON.items() if n in kinds)
         own = get_learner_class(learner).search_space
         text = own or SPACES.get(key, common)
-        if len(features) == 1 and features[0] <= MOST_TABLE_FEATURES:
+        if len(input_shape) == 1 and input_shape[0] <= MOST_TABLE_FEATURES:
             text = TABLE_SPACES.get(key, text)
         assignments = SEPARATOR.split(text)
     space: dict[str, SettingSearchRange | SettingSearchChoices] = {}

@@ -47,14 +47,14 @@ class JobProgressTracker:
     def __init__(
         self,
         jobs: Sequence[TrainingJob],
-        workers: int,
+        n_workers: int,
         times: Sequence[JobTime],
         clock: Callable[[], float] = time.monotonic,
         expected: Mapping[str, float] | None = None,
     ) -> None:
         self.jobs = {job.key: job for job in jobs}
         self.fractions = dict.fromkeys(self.jobs, 0.0)
-        self.workers = workers
+        self.workers = n_workers
         self.running: dict[str, None] = {}  # an ordered set
         self.most_running = 1
         self.clock = clock
@@ -65,7 +65,7 @@ class JobProgressTracker:
         self.seen: dict[str, tuple[float, float]] = {}
         for name, work, seconds in () if expected else times:
             self._record_seen_duration(
-                name, guess_seconds_per_work_unit(name) * work, seconds
+                name, guess_seconds_per_unit_of_training_cost(name) * work, seconds
             )
 
     def _record_seen_duration(self, name: str, expected: float, seconds: float) -> None:
@@ -162,42 +162,46 @@ class JobProgressTracker:
 
 
 def estimate_seconds_of_jobs(
-    jobs: Mapping[str, TrainingJob], known: Mapping[str, float]
+    jobs: Mapping[str, TrainingJob], known_seconds: Mapping[str, float]
 ) -> dict[str, float]:
     """Return the expected seconds of all jobs, of which some are known.
 
     Another job takes as long per unit of work as those of its learner, or else as
     guessed, on a machine as fast as the known jobs say.
     """
-    work = {key: estimate_job_work_units(job) for key, job in jobs.items()}
+    work = {key: estimate_training_cost_of_job(job) for key, job in jobs.items()}
     rates: dict[str, list[float]] = {}
-    for key in known.keys() & jobs.keys():
-        rates.setdefault(jobs[key].name, []).append(known[key] / work[key])
+    for key in known_seconds.keys() & jobs.keys():
+        rates.setdefault(jobs[key].name, []).append(known_seconds[key] / work[key])
     means = {name: sum(own) / len(own) for name, own in rates.items()}
-    ratios = [rate / guess_seconds_per_work_unit(n) for n, rate in means.items()]
+    ratios = [
+        rate / guess_seconds_per_unit_of_training_cost(n) for n, rate in means.items()
+    ]
     ratio = sum(ratios) / len(ratios) if ratios else 1.0
     return {
-        key: known[key]
-        if key in known
+        key: known_seconds[key]
+        if key in known_seconds
         else work[key]
-        * means.get(job.name, ratio * guess_seconds_per_work_unit(job.name))
+        * means.get(job.name, ratio * guess_seconds_per_unit_of_training_cost(job.name))
         for key, job in jobs.items()
     }
 
 
-def estimate_job_work_units(job: TrainingJob) -> float:
+def estimate_training_cost_of_job(job: TrainingJob) -> float:
     """Return the work of a job, in units of 2,000 examples of one seed."""
-    return estimate_dataset_work_units(job.data, len(job.seeds))
+    return estimate_training_cost_of_dataset(job.data, len(job.seeds))
 
 
-def estimate_dataset_work_units(data: Mapping[str, object], seeds: int) -> float:
+def estimate_training_cost_of_dataset(
+    data: Mapping[str, object], n_seeds: int
+) -> float:
     """Return the work on a data set, in units of 2,000 examples of one seed."""
     counts = [data.get("environments", 2), data.get("examples", 1000)]
     first, second = (float(n) if isinstance(n, int) else 1000.0 for n in counts)
-    return first * second / 2000 * seeds
+    return first * second / 2000 * n_seeds
 
 
-def guess_seconds_per_work_unit(learner: str) -> float:
+def guess_seconds_per_unit_of_training_cost(learner: str) -> float:
     """Return the rough seconds of a learner per unit of work."""
     return GUESSED_SECONDS.get(learner, USUAL_SECONDS)
 

@@ -23,12 +23,12 @@ TYPES = {"number": "number", "boolean": "boolean", "date": "string"}
 
 
 def build_openapi_description(
-    model: Model, most_rows: int, how: PredictionOptions, has_token: bool
+    model: Model, max_rows: int, options: PredictionOptions, has_token: bool
 ) -> Json:
     """Return the description in OpenAPI 3.1."""
     schemas = {
-        "Row": build_json_schema_of_row(model, how.fill_missing),
-        "Prediction": build_json_schema_of_prediction(model, how),
+        "Row": build_json_schema_of_row(model, options.fill_missing),
+        "Prediction": build_json_schema_of_prediction(model, options),
         "Error": _build_json_schema_of_object(
             error=_build_json_schema_of_object(**ERROR)
         ),
@@ -40,7 +40,7 @@ def build_openapi_description(
             "version": __version__,
         },
         "paths": {
-            "/predict": {"post": _describe_predict_operation(most_rows)},
+            "/predict": {"post": _describe_predict_operation(max_rows)},
             "/health": _describe_get_operation(
                 "Whether the server works", "application/json"
             ),
@@ -86,7 +86,7 @@ def build_json_schema_of_column(column: ColumnEncoding) -> Json:
     return schema
 
 
-def build_json_schema_of_prediction(model: Model, how: PredictionOptions) -> Json:
+def build_json_schema_of_prediction(model: Model, options: PredictionOptions) -> Json:
     """Return the JSON schema of a prediction."""
     classes = model.task.classes
     if not classes:
@@ -94,22 +94,22 @@ def build_json_schema_of_prediction(model: Model, how: PredictionOptions) -> Jso
             prediction={"type": "number"}, low=NUMBER, high=NUMBER, uncertainty=NUMBER
         )
     shares = {name: {"type": "number"} for name in classes}
-    abstains = how.abstain is not None
+    abstains = options.abstain is not None
     return _build_json_schema_of_object(
         prediction={"enum": [*classes, *([None] if abstains else [])]},
         probability={"type": "number"},
         uncertainty=NUMBER,
-        **({"set": TEXT} if how.sets else {}),
+        **({"set": TEXT} if options.sets else {}),
         probabilities={"type": "object", "properties": shares},
     )
 
 
-def _describe_predict_operation(most_rows: int) -> Json:
+def _describe_predict_operation(max_rows: int) -> Json:
     row, prediction = (
         _build_json_schema_reference("Row"),
         _build_json_schema_reference("Prediction"),
     )
-    rows = {"type": "array", "items": row, "minItems": 1, "maxItems": most_rows}
+    rows = {"type": "array", "items": row, "minItems": 1, "maxItems": max_rows}
     predictions = {"type": "array", "items": prediction}
     notes = {"type": "array", "items": TEXT}
     answer = _build_json_schema_of_object(

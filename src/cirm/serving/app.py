@@ -227,20 +227,20 @@ class RequestAccessMiddleware:
         return _make_error_response(401, text, {"WWW-Authenticate": "Bearer"})
 
 
-async def read_request_body(request: Request, most: int) -> bytes:
+async def read_request_body(request: Request, max_bytes: int) -> bytes:
     """Return the body of a request; one that is too large is refused."""
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
-        if size <= most:
+        if size <= max_bytes:
             parts.append(part)
-        elif size > DRAINED * most:
+        elif size > DRAINED * max_bytes:
             break
-    if size > most:
+    if size > max_bytes:
         raise InvalidRequestError(
             413,
-            f"the body of the request is larger than {most:,} bytes. Send fewer rows "
-            "at a time, or start the server with a larger --max-bytes.",
+            f"the body of the request is larger than {max_bytes:,} bytes. Send fewer "
+            "rows at a time, or start the server with a larger --max-bytes.",
         )
     return b"".join(parts)
 

@@ -40,14 +40,18 @@ class InvalidRequestError(ValueError):
 
 
 def parse_request_rows(
-    body: bytes, content_type: str, schema: Schema, most_rows: int, fill: bool = False
+    body: bytes,
+    content_type: str,
+    schema: Schema,
+    max_rows: int,
+    fill_missing: bool = False,
 ) -> pd.DataFrame:
     """Return the rows of a request as a table whose labels are 1, 2 and so on."""
-    wanted = [] if fill else list(count_features_of_each_column(schema))
+    wanted = [] if fill_missing else list(count_features_of_each_column(schema))
     if content_type in SEPARATORS:
-        cells = _parse_csv_rows(body, SEPARATORS[content_type], most_rows, wanted)
+        cells = _parse_csv_rows(body, SEPARATORS[content_type], max_rows, wanted)
     else:
-        cells = _parse_json_rows(body, most_rows, wanted)
+        cells = _parse_json_rows(body, max_rows, wanted)
     count = len(next(iter(cells.values()), ()))
     if not count:
         raise InvalidRequestError(
@@ -64,7 +68,7 @@ def parse_request_rows(
     return pd.DataFrame(columns, index=pd.RangeIndex(1, count + 1))
 
 
-def _parse_json_rows(body: bytes, most_rows: int, wanted: Collection[str]) -> Cells:
+def _parse_json_rows(body: bytes, max_rows: int, wanted: Collection[str]) -> Cells:
     try:
         rows = json.loads(body, parse_constant=_raise_error_for_json_constant)
     except (ValueError, RecursionError) as error:
@@ -81,8 +85,8 @@ def _parse_json_rows(body: bytes, most_rows: int, wanted: Collection[str]) -> Ce
             f"the body of the request is {_describe_json_type(rows)}, not a list of "
             'rows. Send a list, for example [{"age": 50}].',
         )
-    if len(rows) > most_rows:
-        raise _make_too_many_rows_error(most_rows)
+    if len(rows) > max_rows:
+        raise _make_too_many_rows_error(max_rows)
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict):
             raise InvalidRequestError(
@@ -123,7 +127,7 @@ def _check_cell_is_scalar(cell: object, row: int, column: str) -> None:
 
 
 def _parse_csv_rows(
-    body: bytes, separator: str, most_rows: int, wanted: Collection[str]
+    body: bytes, separator: str, max_rows: int, wanted: Collection[str]
 ) -> Cells:
     try:
         text = body.decode("utf-8-sig")
@@ -132,7 +136,7 @@ def _parse_csv_rows(
             400,
             "the body of the request is not text in the encoding UTF-8. Send UTF-8.",
         ) from None
-    names, *rows = list(_split_csv_lines(text, separator, most_rows)) or [[]]
+    names, *rows = list(_split_csv_lines(text, separator, max_rows)) or [[]]
     names = [name.strip() for name in names]
     for place, name in enumerate(names):
         if not name or name in names[:place]:
@@ -158,7 +162,7 @@ def _parse_csv_rows(
     return dict(zip(names, map(list, zip(*rows, strict=True)), strict=bool(rows)))
 
 
-def _split_csv_lines(text: str, separator: str, most_rows: int) -> Iterator[list[str]]:
+def _split_csv_lines(text: str, separator: str, max_rows: int) -> Iterator[list[str]]:
     """Yield the cells of the header and of each row; empty lines are left out."""
     file = io.StringIO(text, newline="")
     count = 0
@@ -169,8 +173,8 @@ def _split_csv_lines(text: str, separator: str, most_rows: int) -> Iterator[list
             if cells:
                 yield cells
                 count += 1
-            if count > most_rows + 1:
-                raise _make_too_many_rows_error(most_rows)
+            if count > max_rows + 1:
+                raise _make_too_many_rows_error(max_rows)
     except csv.Error as error:
         row = max(count, 1)
         raise InvalidRequestError(
@@ -178,10 +182,10 @@ def _split_csv_lines(text: str, separator: str, most_rows: int) -> Iterator[list
         ) from None
 
 
-def _make_too_many_rows_error(most_rows: int) -> InvalidRequestError:
+def _make_too_many_rows_error(max_rows: int) -> InvalidRequestError:
     return InvalidRequestError(
         413,
-        f"there are more than {most_rows:,} rows. Send them in several requests, or "
+        f"there are more than {max_rows:,} rows. Send them in several requests, or "
         "start the server with a larger --max-rows.",
     )
 

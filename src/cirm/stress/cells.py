@@ -16,7 +16,7 @@ from cirm.data import create_dataset
 from cirm.data.base import list_evenly_spaced_numbers
 from cirm.data.planted import (
     list_table_files_in_folder,
-    parse_folder_target_and_features,
+    parse_folder_target_and_files,
 )
 from cirm.evaluation.adaptation import RowCount
 from cirm.learners import get_learner_class
@@ -135,7 +135,9 @@ class StressTestCell:
         # Without a shortcut, the oracle is the learner itself.
         jobs["oracle"] = jobs["learner"]
         if self.has_shortcut:
-            jobs["oracle"] = self._plan_jobs_of_learner(learner, seeds, shortcut=False)
+            jobs["oracle"] = self._plan_jobs_of_learner(
+                learner, seeds, with_shortcut=False
+            )
         return jobs
 
     def _plan_jobs_of_learner(
@@ -143,9 +145,9 @@ class StressTestCell:
         learner: str,
         seeds: Sequence[int],
         adapt: tuple[RowCount, ...] = (),
-        shortcut: bool = True,
+        with_shortcut: bool = True,
     ) -> list[TrainingJob]:
-        data = self.data if shortcut else {**self.data, "shortcut": False}
+        data = self.data if with_shortcut else {**self.data, "shortcut": False}
         dataset = create_dataset(self.kind.dataset, data)
         network = self.condition.settings.get("network")
         # Seeds with small inputs learn side by side, which takes less time.
@@ -183,7 +185,7 @@ def list_shortcut_kinds(source: str, tables: Iterable[str] = ()) -> list[Shortcu
     name = "table-regression"
     kinds.append(ShortcutKind(name, "table: regression", "planted", regression))
     for table in tables:
-        folder, target, _ = parse_folder_target_and_features(table)
+        folder, target, _ = parse_folder_target_and_files(table)
         for plant, (title, data) in PLANTS.items():
             place = {"path": folder, "target": target, **data}
             name = Path(folder).name

@@ -36,11 +36,13 @@ def compute_bayes_optimal_score(cell: StressTestCell) -> float | None:
     return 100 * (1 - 1 / (2 + slope**2 / (1 - slope**2)))
 
 
-def compute_bayes_accuracy_of_channels(prior: Tensor, *channels: Tensor) -> float:
+def compute_bayes_accuracy_of_channels(
+    class_frequencies: Tensor, *channels: Tensor
+) -> float:
     """Return the accuracy of the best predictor from independent channels.
 
     Args:
-        prior: Probability of each label, [k].
+        class_frequencies: Probability of each label, [k].
         channels: For each channel the probability of what it shows given the label,
             [k, values].
 
@@ -52,17 +54,17 @@ def compute_bayes_accuracy_of_channels(prior: Tensor, *channels: Tensor) -> floa
         >>> round(compute_bayes_accuracy_of_channels(prior, shape, color), 4)
         0.9
     """
-    joint = prior[:, None]
+    joint = class_frequencies[:, None]
     for channel in channels:
         joint = (joint[:, :, None] * channel[:, None, :]).flatten(1)
     return float(joint.amax(0).sum())
 
 
-def build_label_noise_matrix(classes: int, flip: float) -> Tensor:
-    """Return a channel that shows another label with probability `flip`, [k, k]."""
-    chance = flip / (classes - 1)
-    other = torch.full((classes, classes), chance, dtype=torch.double)
-    return other.fill_diagonal_(1 - flip)
+def build_label_noise_matrix(n_classes: int, flip_probability: float) -> Tensor:
+    """Return a channel [k, k] that shows another label with a probability."""
+    chance = flip_probability / (n_classes - 1)
+    other = torch.full((n_classes, n_classes), chance, dtype=torch.double)
+    return other.fill_diagonal_(1 - flip_probability)
 
 
 def _compute_bayes_limit_for_images(dataset: Shortcuts) -> float:

@@ -324,10 +324,10 @@ def _build_heat_map_cell(
     return HeatMapCell(f"{mean:.0f}", text, strength, tip)
 
 
-def _format_signed_difference(gap: float, digits: int = 1) -> str:
+def _format_signed_difference(gap: float, n_digits: int = 1) -> str:
     """Format a difference with its sign; zero has none."""
-    rounded = round(gap, digits)
-    text = f"{rounded:+.{digits}f}" if rounded else "0"
+    rounded = round(gap, n_digits)
+    text = f"{rounded:+.{n_digits}f}" if rounded else "0"
     return text.replace("-", "\N{MINUS SIGN}")
 
 

@@ -33,7 +33,7 @@ def test_the_effect_of_a_binary_column_is_the_log_odds_ratio(frequency):
     scaled = (x - x.mean()) / x.std()
     unit, past = torch.zeros(1).long(), torch.zeros(0, 1).double()
     found = measure_feature_effects(
-        scaled[:, None], y[:, None], unit, past, is_value=False
+        scaled[:, None], y[:, None], unit, past, is_regression=False
     )
     counts = (ones * high, ones * (1 - high), (n - ones) * low, (n - ones) * (1 - low))
     a, b, c, d = (torch.tensor(count) for count in counts)
@@ -166,7 +166,7 @@ def test_all_looks_together_keep_the_level(growth):
             effects[seen], variances[seen].expand(-1, count)
         )
         share = level * compute_share_of_significance_level(look)
-        named |= summary.compute_spread_or_drift_p_value() < share
+        named |= summary.compute_p_value_against_spread_and_drift() < share
     rate = float(named.double().mean())
     assert 0.7 * level < rate < level
 

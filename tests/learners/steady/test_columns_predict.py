@@ -35,10 +35,10 @@ def get_data(place, shift=0.0):
 def two_places():
     """The state after two places whose inputs have other means."""
     first, second = get_data(make_place("a")), get_data(make_place("b"), 1.5)
-    state = create_state_from_first_environment(*first, (), is_value=False)
+    state = create_state_from_first_environment(*first, (), is_regression=False)
     for x, y in (first, second):
-        summary = summarise_environment(state, x, y, is_value=False)
-        state = update_state_with_environment(state, x, y, summary, is_value=False)
+        summary = summarise_environment(state, x, y, is_regression=False)
+        state = update_state_with_environment(state, x, y, summary, is_regression=False)
     return state
 
 
@@ -66,7 +66,7 @@ def test_each_look_spends_its_share_of_the_level(two_places, monkeypatch):
     state, summary = two_places, None
     x, y = get_data(make_place("c"))
     for _ in range(40):
-        summary = summary or summarise_environment(state, x, y, is_value=False)
+        summary = summary or summarise_environment(state, x, y, is_regression=False)
         state = find_and_set_aside_unstable_features(
             state, [summary], 0.05, none, none, False
         )

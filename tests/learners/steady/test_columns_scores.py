@@ -99,18 +99,18 @@ def test_the_slope_on_arrival_is_that_of_least_squares_or_of_the_log_odds(slope)
     outputs = 2 * torch.randn(20_000, 1, generator=generator).double() + 1
     noise = torch.randn(20_000, 1, generator=generator)
     found, variance = fit_calibration_slope(
-        outputs, 3 + slope * outputs + noise, is_value=True
+        outputs, 3 + slope * outputs + noise, is_regression=True
     )
     assert float(found) == pytest.approx(slope, abs=0.02)
     assert float(variance) == pytest.approx(1 / (20_000 * 4), rel=0.05)
     shares = (slope * outputs - 0.5).sigmoid()
     y = (torch.rand(20_000, 1, generator=generator) < shares).double()
-    found, variance = fit_calibration_slope(outputs, y, is_value=False)
+    found, variance = fit_calibration_slope(outputs, y, is_regression=False)
     assert float(found) == pytest.approx(slope, abs=4 * float(variance) ** 0.5)
     three = torch.randn(20_000, 3, generator=generator).double() * 2
     labels = torch.multinomial((slope * three).softmax(1), 1, generator=generator)
     aims = torch.nn.functional.one_hot(labels[:, 0], 3).double()
-    found, _ = fit_calibration_slope(three, aims, is_value=False)
+    found, _ = fit_calibration_slope(three, aims, is_regression=False)
     assert float(found) == pytest.approx(slope, abs=0.05)
 
 

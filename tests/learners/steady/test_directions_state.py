@@ -14,7 +14,7 @@ from cirm.learners.steady.directions_state import (
 
 def test_the_state_has_room_for_all_features_at_all_places():
     first = create_initial_directions_state(torch.zeros(2, 5, 7))
-    state = allocate_directions_state_tensors(first, (3, 4, 4), classes=2)
+    state = allocate_directions_state_tensors(first, (3, 4, 4), n_classes=2)
     j, k = MOST_FEATURES, 2
     assert state.tables.shape == (2, MOST_PLACES, j, k, k)
     assert state.gains.shape == (2, MOST_PLACES, 5)
@@ -27,7 +27,7 @@ def test_the_state_has_room_for_all_features_at_all_places():
 
 def test_a_state_of_an_earlier_version_gets_room_for_erased_entries():
     first = create_initial_directions_state(torch.zeros(2, 5, 7))
-    state = allocate_directions_state_tensors(first, (3, 4, 4), classes=2)
+    state = allocate_directions_state_tensors(first, (3, 4, 4), n_classes=2)
     views = state.views._replace(erased=first.views.erased)
     widened = upgrade_state_of_earlier_version(state._replace(views=views))
     assert torch.equal(widened.views.erased, state.views.erased)

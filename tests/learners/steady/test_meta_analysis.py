@@ -70,7 +70,7 @@ def test_between_two_environments_a_drift_is_the_difference():
     effects, variances = torch.tensor([1.0, 2.5]), torch.tensor([0.1, 0.3])
     summary = combine_effects_of_environments(effects, variances)
     assert float(summary.trend) == pytest.approx(float(summary.heterogeneity))
-    assert summary.compute_spread_or_drift_p_value() == summary.p_value()
+    assert summary.compute_p_value_against_spread_and_drift() == summary.p_value()
 
 
 def test_a_drift_has_more_power_than_q():
@@ -81,7 +81,7 @@ def test_a_drift_has_more_power_than_q():
     )
     assert float(summary.trend) == pytest.approx(float(summary.heterogeneity))
     assert (
-        float(summary.compute_spread_or_drift_p_value())
+        float(summary.compute_p_value_against_spread_and_drift())
         < 1e-6
         < float(summary.p_value())
     )
@@ -89,7 +89,9 @@ def test_a_drift_has_more_power_than_q():
         0.2 * effects[[0, 9, 1, 8, 2, 7, 3, 6, 4, 5]], torch.ones(10).double() * 0.1
     )
     twice = 2 * float(turned.p_value())
-    assert float(turned.compute_spread_or_drift_p_value()) == pytest.approx(twice)
+    assert float(turned.compute_p_value_against_spread_and_drift()) == pytest.approx(
+        twice
+    )
 
 
 def test_p_values_of_change_are_not_too_small():
@@ -97,5 +99,5 @@ def test_p_values_of_change_are_not_too_small():
     effects = torch.randn(5, 4000, generator=generator).double()
     found = combine_effects_of_environments(
         effects, torch.ones_like(effects)
-    ).compute_spread_or_drift_p_value()
+    ).compute_p_value_against_spread_and_drift()
     assert 0.03 < float((found < 0.05).double().mean()) < 0.06

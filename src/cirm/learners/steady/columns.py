@@ -122,8 +122,8 @@ class SteadyTableEngine:
         self,
         state: SteadyTableState,
         data: list[tuple[Tensor, Tensor]],
-        outputs: int,
-        source: Randomness,
+        n_outputs: int,
+        randomness: Randomness,
         report: Callable[[], None],
     ) -> SteadyTableState:
         is_value = not self.classes
@@ -132,7 +132,7 @@ class SteadyTableEngine:
                 *data[0], self.widths, is_value
             )
         d = len(state.unit)
-        normals = _draw_normals(source, state)
+        normals = _draw_normals(randomness, state)
         named, protected = (
             self._find_features_of_columns(columns, d)
             for columns in (self.unstable, self.stable)
@@ -161,15 +161,17 @@ class SteadyTableEngine:
             base=learn.draw_coefficients_of_stable_model(state, normals),
             predictor=predictor,
             adaptation=create_empty_columns_adaptation(
-                predictor, d, outputs, max(1, self.classes)
+                predictor, d, n_outputs, max(1, self.classes)
             ),
         )
 
-    def _find_features_of_columns(self, columns: tuple[int, ...], d: int) -> Tensor:
+    def _find_features_of_columns(
+        self, column_indices: tuple[int, ...], n_features: int
+    ) -> Tensor:
         """Return which features [d] belong to columns, given by index."""
-        widths = torch.tensor(self.widths or (1,) * d)
+        widths = torch.tensor(self.widths or (1,) * n_features)
         return torch.isin(
-            torch.arange(len(widths)), torch.tensor(columns, dtype=torch.int64)
+            torch.arange(len(widths)), torch.tensor(column_indices, dtype=torch.int64)
         ).repeat_interleave(widths)
 
     def outputs(self, state: SteadyTableState, inputs: Tensor) -> Tensor:
@@ -241,7 +243,7 @@ class SteadyTableEngine:
         d = len(state.unit)
         protected = self._find_features_of_columns(self.stable, d)
         changed = set_changed_features_aside(
-            state, inputs, self.level, protected, is_value=not self.classes
+            state, inputs, self.level, protected, is_regression=not self.classes
         )
         if bool((changed.unstable == state.unstable).all()):
             return state
@@ -260,7 +262,7 @@ class SteadyTableEngine:
         )
 
 
-def _draw_normals(source: Randomness, state: SteadyTableState) -> Tensor:
+def _draw_normals(randomness: Randomness, state: SteadyTableState) -> Tensor:
     """Draw the normal numbers [s / 2, k, p] that samples of a model are made of."""
     shape = SAMPLES // 2, *state.stable.mean.shape
-    return source.start_draws().normal(*shape)[0].double()
+    return randomness.start_draws().normal(*shape)[0].double()

@@ -42,10 +42,10 @@ LEAST_SUPPORT = 1.0  # gain of log likelihood that one more free number must hav
 MOST_ROWS = 5_000  # rows used of a larger environment: enough for two digits
 
 
-def sort_rows_and_limit_their_number(basis: Tensor, score: Tensor) -> Tensor:
+def sort_rows_and_limit_their_number(basis: Tensor, row_scores: Tensor) -> Tensor:
     """Return rows in an order that is theirs: at most `MOST_ROWS`, by a score [n]."""
     ties = basis @ torch.linspace(1, 2, basis.shape[1], dtype=basis.dtype)
-    order = torch.from_numpy(np.lexsort((ties.numpy(), score.numpy())))
+    order = torch.from_numpy(np.lexsort((ties.numpy(), row_scores.numpy())))
     return order[:: -(-len(order) // MOST_ROWS)]
 
 
@@ -73,10 +73,10 @@ def add_evidence_of_unstable_features(
     state: SteadyTableState,
     basis: Tensor,
     summary: EffectMetaAnalysis,
-    chosen: list[int],
+    adapted_features: list[int],
     trust: str,
     has_frequencies: bool = False,
-    least_support: float = LEAST_SUPPORT,
+    min_support: float = LEAST_SUPPORT,
 ) -> ModelWithAddedEvidence:
     """Add the evidence of unstable features, as the rows show it, to the stable model.
 
@@ -84,10 +84,10 @@ def add_evidence_of_unstable_features(
         state: The state of one replica.
         basis: Basis functions of the unlabelled rows, [n, p].
         summary: Effects over the environments seen.
-        chosen: The features to adapt.
+        adapted_features: The features to adapt.
         trust: The learner's setting, which decides the prior.
         has_frequencies: Whether to adapt the class frequencies.
-        least_support: Gain of log likelihood below which a feature is not adapted.
+        min_support: Gain of log likelihood below which a feature is not adapted.
     """
     outputs = compute_outputs_of_predictor(state.base, basis).mean(0)
     rows = sort_rows_and_limit_their_number(basis, outputs[:, 0])
@@ -104,7 +104,7 @@ def add_evidence_of_unstable_features(
     )
     if has_frequencies:
         adapted = _adapt_intercepts_to_class_frequencies(adapted, state)
-    for turn, feature in enumerate(chosen):
+    for turn, feature in enumerate(adapted_features):
         members = (state.unit == state.unit[feature]) & state.basis.scale.gt(0)
         if bool(done[feature]):
             continue
@@ -131,7 +131,7 @@ def add_evidence_of_unstable_features(
         adapted, support = add(
             adapted, summary, feature, direction, values, order, trust
         )
-        if support < least_support:
+        if support < min_support:
             unclear = before.unclear.clone()
             unclear[feature] = True
             adapted = before._replace(effects=adapted.effects, unclear=unclear)
@@ -190,8 +190,8 @@ def _add_numeric_feature_to_classifier(
     summary: EffectMetaAnalysis,
     feature: int,
     direction: Tensor,
-    values: Tensor,
-    order: Tensor,
+    feature_values: Tensor,
+    row_order: Tensor,
     trust: str,
 ) -> tuple[ModelWithAddedEvidence, float]:
     """Add what a numeric feature says about the classes, one class at a time."""
@@ -202,15 +202,15 @@ def _add_numeric_feature_to_classifier(
     for output in range(outputs):
         own = soft[:, output]
         prior = build_effect_prior(summary, feature, output, trust)
-        found = estimate_effect_on_log_odds(own, values, prior)
+        found = estimate_effect_on_log_odds(own, feature_values, prior)
         support = max(support, found.support)
         effects[:, feature, output] = torch.tensor(found[1:4])
         slope, level = convert_effects_to_logits(
-            found.samples[order], values, float(own.mean()), outputs
+            found.samples[row_order], feature_values, float(own.mean()), outputs
         )
         coefficients[:, output] += slope[:, None] * direction
         levels[:, output] += level
-        steps.append(slope[:, None] * values + level[:, None])
+        steps.append(slope[:, None] * feature_values + level[:, None])
     logits = average_probabilities_over_samples(
         adapted.outputs + torch.stack(steps, -1)
     )
@@ -224,8 +224,8 @@ def _add_numeric_feature_to_regression(
     summary: EffectMetaAnalysis,
     feature: int,
     direction: Tensor,
-    values: Tensor,
-    order: Tensor,
+    feature_values: Tensor,
+    row_order: Tensor,
     trust: str,
 ) -> tuple[ModelWithAddedEvidence, float]:
     """Add the evidence of a number for the value of a regression.
@@ -236,16 +236,16 @@ def _add_numeric_feature_to_regression(
     prediction, variance = adapted.outputs[:, 0], adapted.variance
     prior = build_effect_prior(summary, feature, 0, trust)
     found, slopes, total = estimate_slope_on_numerical_target(
-        prediction, values, variance, prior
+        prediction, feature_values, variance, prior
     )
-    slopes = slopes[order]
+    slopes = slopes[row_order]
     gains = slopes * variance / total
     kept = 1 - gains * slopes
     coefficients = kept[:, None, None] * adapted.predictor.coefficients
     coefficients = coefficients + gains[:, None, None] * direction
-    centre = (1 - kept) * prediction.mean() - gains * values.mean()
+    centre = (1 - kept) * prediction.mean() - gains * feature_values.mean()
     levels = kept[:, None] * adapted.predictor.levels + centre[:, None]
-    step = gains.mean() * (values - values.mean())
+    step = gains.mean() * (feature_values - feature_values.mean())
     step = step - (1 - kept.mean()) * (prediction - prediction.mean())
     effects = adapted.effects.clone()
     effects[:, feature, 0] = torch.tensor(found[1:4])
@@ -259,21 +259,23 @@ def _add_numeric_feature_to_regression(
 
 
 def _extract_category_indicator_columns(
-    state: SteadyTableState, basis: Tensor, members: Tensor
+    state: SteadyTableState, basis: Tensor, category_features: Tensor
 ) -> Tensor:
     """Return zeros and ones [n, m] of two-valued features, whose values are 0 and 1."""
-    index = members.nonzero()[:, 0]
+    index = category_features.nonzero()[:, 0]
     return basis[:, index] / state.basis.scale[index] + state.basis.centre[index]
 
 
 def _are_categories_of_one_column(
-    state: SteadyTableState, basis: Tensor, members: Tensor
+    state: SteadyTableState, basis: Tensor, category_features: Tensor
 ) -> bool:
     """Return whether features are the categories, at least three, of one column."""
-    two_valued = bool((state.basis.limit[members] > 1e3).all())
-    if int(members.sum()) < 3 or not two_valued:
+    two_valued = bool((state.basis.limit[category_features] > 1e3).all())
+    if int(category_features.sum()) < 3 or not two_valued:
         return False
-    marked = _extract_category_indicator_columns(state, basis, members).round()
+    marked = _extract_category_indicator_columns(
+        state, basis, category_features
+    ).round()
     return bool((marked.sum(1) <= 1).all()) and bool((marked >= 0).all())
 
 
@@ -281,7 +283,7 @@ def _add_log_odds_of_categories(
     adapted: ModelWithAddedEvidence,
     state: SteadyTableState,
     basis: Tensor,
-    members: Tensor,
+    category_features: Tensor,
 ) -> ModelWithAddedEvidence:
     """Add the evidence of a column of categories."""
     coefficients, levels = (part.clone() for part in adapted.predictor)
@@ -289,12 +291,14 @@ def _add_log_odds_of_categories(
     is_binary = soft.shape[1] == 1
     if is_binary:
         soft = torch.cat([1 - soft, soft], 1)
-    marked = _extract_category_indicator_columns(state, basis, members).round()
+    marked = _extract_category_indicator_columns(
+        state, basis, category_features
+    ).round()
     table = estimate_category_frequencies_by_class(soft, marked)
     evidence = table.draw_log_likelihood_ratios()
     if is_binary:
         evidence = evidence[..., 1:] - evidence[..., :1]
-    index = members.nonzero()[:, 0]
+    index = category_features.nonzero()[:, 0]
     scale, centre = state.basis.scale[index], state.basis.centre[index]
     coefficients[..., index] += (evidence / scale[:, None]).mT
     levels += (evidence * centre[:, None]).sum(1)

@@ -30,16 +30,16 @@ def score_models_on_new_environment(
     state: SteadyTableState,
     inputs: Tensor,
     targets: Tensor,
-    normals: Tensor,
+    normal_draws: Tensor,
     trust: str,
-    is_value: bool,
+    is_regression: bool,
 ) -> SteadyTableState:
     """Record how well each kind of model predicts an environment that arrives.
 
     The rows are treated as unlabelled first: the stable model is adapted to them, and
     compared with the labels.
     """
-    base = draw_coefficients_of_stable_model(state, normals)
+    base = draw_coefficients_of_stable_model(state, normal_draws)
     state = state._replace(base=base)
     basis = state.basis.expand(inputs)
     noise = float(state.noise[1])
@@ -47,12 +47,12 @@ def score_models_on_new_environment(
     summary = summarise_effects_over_environments(state)
     predictors = [base]
     predictors += [
-        draw_coefficients_of_trusted_model(state, t, normals)
+        draw_coefficients_of_trusted_model(state, t, normal_draws)
         for t in ("interval", "average")
     ]
     predictors.append(
         add_evidence_of_unstable_features(
-            state, basis, summary, chosen, trust, least_support=0.0
+            state, basis, summary, chosen, trust, min_support=0.0
         ).predictor
     )
     losses, scores = zip(
@@ -70,7 +70,7 @@ def score_models_on_new_environment(
         features: list[int], has_frequencies: bool = False
     ) -> tuple[Tensor, Tensor]:
         alone = add_evidence_of_unstable_features(
-            state, basis, summary, features, trust, has_frequencies, least_support=0.0
+            state, basis, summary, features, trust, has_frequencies, min_support=0.0
         ).predictor
         gain = (
             losses[0] - _compute_loss_and_score_of_rows(alone, basis, targets, noise)[0]
@@ -83,18 +83,18 @@ def score_models_on_new_environment(
             measure_score_gain_of_adapting(own)
         )
     frequency_gain = gains.new_zeros(()), gains.new_zeros(())
-    if not is_value:
+    if not is_regression:
         frequency_gain = measure_score_gain_of_adapting([], has_frequencies=True)
     outputs = compute_outputs_of_predictor(base, basis).mean(0)
-    aims = targets if is_value else select_target_columns_of_model(targets)
-    if is_value:
+    aims = targets if is_regression else select_target_columns_of_model(targets)
+    if is_regression:
         shift = (aims - outputs).mean(0)
         variance = compute_variance_of_mean(aims - outputs)
     else:
         shift = fit_logit_shifts_to_frequencies(outputs, aims)
         rate = (aims.sum(0) + 0.5) / (len(aims) + 1)
         variance = 1 / (len(aims) * rate * (1 - rate))
-    slope, slope_variance = fit_calibration_slope(outputs, aims, is_value)
+    slope, slope_variance = fit_calibration_slope(outputs, aims, is_regression)
     used = predict_calibration_slope(
         state.arrivals
     )  # what the outputs were multiplied by already
@@ -106,7 +106,7 @@ def score_models_on_new_environment(
         torch.stack(
             [
                 compute_correlation(
-                    _compute_mean_predictions(predictor, basis, is_value), aims
+                    _compute_mean_predictions(predictor, basis, is_regression), aims
                 )
                 for predictor in (base, predictors[2])
             ]
@@ -139,11 +139,11 @@ def compute_correlation(predictions: Tensor, targets: Tensor) -> Tensor:
 
 
 def _compute_mean_predictions(
-    predictor: CoefficientSamples, basis: Tensor, is_value: bool
+    predictor: CoefficientSamples, basis: Tensor, is_regression: bool
 ) -> Tensor:
     """Return probabilities or values [n, k], averaged over samples."""
     outputs = compute_outputs_of_predictor(predictor, basis)
-    if is_value:
+    if is_regression:
         return outputs.mean(0)
     if outputs.shape[-1] == 1:
         return outputs.sigmoid().mean(0)

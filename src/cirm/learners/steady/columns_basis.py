@@ -52,18 +52,18 @@ class HingeFeatureBasis(NamedTuple):
         used = torch.cat([self.scale, self.slopes.flatten(), self.factors]) > 0
         return torch.cat([used, used.new_ones(1)])
 
-    def expand(self, inputs: Tensor, columns: Tensor | None = None) -> Tensor:
+    def expand(self, inputs: Tensor, selected: Tensor | None = None) -> Tensor:
         """Return the basis functions [n, p] of inputs [n, d], or some columns of them.
 
         The features come first, then all first hinges, and so on, then products, and a
         constant last. They have the precision of the inputs.
         """
         p = len(self.scale) + self.slopes.numel() + len(self.factors) + 1
-        whole = inputs.new_empty(len(inputs), p if columns is None else len(columns))
+        whole = inputs.new_empty(len(inputs), p if selected is None else len(selected))
         for start in range(0, len(inputs), ROWS_AT_ONCE):
             rows = slice(start, start + ROWS_AT_ONCE)
             part = self._evaluate_basis_functions_of_rows(inputs[rows])
-            whole[rows] = part if columns is None else part[:, columns]
+            whole[rows] = part if selected is None else part[:, selected]
         return whole
 
     def _evaluate_basis_functions_of_rows(self, inputs: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ class HingeFeatureBasis(NamedTuple):
         return torch.maximum(torch.minimum(features, self.limit), -self.limit)
 
 
-def fit_feature_basis(inputs: Tensor, outputs: int) -> HingeFeatureBasis:
+def fit_feature_basis(inputs: Tensor, n_outputs: int) -> HingeFeatureBasis:
     """Fit the basis to inputs [n, d] for a model with several outputs."""
     inputs = inputs[:: -(-len(inputs) // QUANTILE_ROWS)].double()
     levels = torch.tensor((0.01, *KNOTS, 0.99), dtype=torch.float64)
@@ -98,7 +98,7 @@ def fit_feature_basis(inputs: Tensor, outputs: int) -> HingeFeatureBasis:
     scale = torch.where(constant, 0.0, 1 / spread.clamp(min=1e-300))
     limit = torch.where(is_number, LIMIT, 1e6).double()
     d = inputs.shape[1]
-    count = len(KNOTS) if outputs * (d * (1 + len(KNOTS))) ** 2 <= MOST_NUMBERS else 0
+    count = len(KNOTS) if n_outputs * (d * (1 + len(KNOTS))) ** 2 <= MOST_NUMBERS else 0
     knots = (quantiles[1 : 1 + count] - centre) * scale
     slots = min(MOST_PAIRS, d * (d - 1) // 2) if count else 0
     pairs = torch.zeros(slots, 2, dtype=torch.int64)
@@ -117,7 +117,10 @@ def fit_feature_basis(inputs: Tensor, outputs: int) -> HingeFeatureBasis:
 
 
 def choose_products_of_features(
-    basis: HingeFeatureBasis, unit: Tensor, features: Tensor, residuals: Tensor
+    basis: HingeFeatureBasis,
+    column_of_feature: Tensor,
+    features: Tensor,
+    residuals: Tensor,
 ) -> HingeFeatureBasis:
     """Add products of features that explain what an additive model leaves over.
 
@@ -126,11 +129,12 @@ def choose_products_of_features(
 
     Args:
         basis: The basis without products.
-        unit: Unit of each feature, [d]; products within a unit are left out.
+        column_of_feature: Unit of each feature, [d]; products within a unit are left
+            out.
         features: Standardised features, [n, d].
         residuals: Residuals of the additive model, [n, k].
     """
-    d, slots = len(unit), len(basis.factors)
+    d, slots = len(column_of_feature), len(basis.factors)
     if not slots:
         return basis
     centred = features - features.mean(0)
@@ -141,7 +145,7 @@ def choose_products_of_features(
         variances = (squares * own.square()[:, None]).T @ squares
         scores = torch.maximum(scores, sums.square() / (variances + 1e-9))
     first, second = torch.triu_indices(d, d, 1)
-    is_new = unit[first] != unit[second]
+    is_new = column_of_feature[first] != column_of_feature[second]
     scores = torch.where(is_new, scores[first, second], 0.0)
     tests = max(1, int(is_new.sum())) * residuals.shape[1]
     least = float(chdtri(1, PAIR_LEVEL / tests))

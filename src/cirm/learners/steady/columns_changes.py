@@ -43,18 +43,18 @@ MOST_TOGETHER = 3  # units that change together; more are another kind of enviro
 Effects = tuple[Tensor, Tensor]
 
 
-def compute_share_of_significance_level(look: int) -> float:
+def compute_share_of_significance_level(look_number: int) -> float:
     """Return the share of the level that a look at the data spends, from 1 on.
 
     All shares add up to 1.8. But looks have most of their data in common: with up to 40
     places, of equal or other sizes, any of them raises a false alarm with less than the
     level.
     """
-    return 1 / (2 * look * (1 + look / 20))
+    return 1 / (2 * look_number * (1 + look_number / 20))
 
 
 def find_unstable_features(
-    state: SteadyTableState, known: Tensor, level: float, noise: float
+    state: SteadyTableState, is_known: Tensor, level: float, noise: float
 ) -> tuple[Tensor, Tensor]:
     """Return which features are unstable, and which are unstable but entangled.
 
@@ -66,12 +66,12 @@ def find_unstable_features(
 
     Args:
         state: The state after the stage.
-        known: Features that are not tested, [d].
+        is_known: Features that are not tested, [d].
         level: Probability of any false alarm.
         noise: Unexplained fraction of the target of a regression; 0 for classes.
     """
     active = state.basis.scale.gt(0)
-    tested = state.needed & ~known
+    tested = state.needed & ~is_known
     alone = tested & find_features_unrelated_to_target(state, state.unit)
     together = find_unrelated_clusters(state, tested)
     units = len(state.unit[alone].unique())
@@ -97,19 +97,23 @@ def find_unstable_features(
     return found | group, every & ~group & ~found
 
 
-def find_features_unrelated_to_target(state: SteadyTableState, block: Tensor) -> Tensor:
+def find_features_unrelated_to_target(
+    state: SteadyTableState, block_of_feature: Tensor
+) -> Tensor:
     """Return which features [d] are of blocks [d] unrelated to all others given y."""
-    related = state.needed & (compute_explained_fractions(state, block) > RELATED)
-    return ~torch.isin(block, block[related])
+    related = state.needed & (
+        compute_explained_fractions(state, block_of_feature) > RELATED
+    )
+    return ~torch.isin(block_of_feature, block_of_feature[related])
 
 
-def find_unrelated_clusters(state: SteadyTableState, tested: Tensor) -> Tensor:
+def find_unrelated_clusters(state: SteadyTableState, is_tested: Tensor) -> Tensor:
     """Return which features [d] are of clusters of several units to be tested."""
     if not state.places.cluster_effects.shape[1] or state.places.alignment.shape[2] > 1:
-        return torch.zeros_like(tested)
-    known = state.cluster[state.needed & ~tested]
+        return torch.zeros_like(is_tested)
+    known = state.cluster[state.needed & ~is_tested]
     free = find_features_unrelated_to_target(state, state.cluster)
-    free &= tested & ~torch.isin(state.cluster, known)
+    free &= is_tested & ~torch.isin(state.cluster, known)
     units = len(state.unit[state.needed].unique())
     for leader in state.cluster[free].unique():
         own = state.cluster == leader
@@ -120,7 +124,7 @@ def find_unrelated_clusters(state: SteadyTableState, tested: Tensor) -> Tensor:
 
 def _find_columns_with_changed_effect(
     state: SteadyTableState,
-    tested: Tensor,
+    is_tested: Tensor,
     level: float,
     noise: float,
     is_unrelated: bool = False,
@@ -132,29 +136,29 @@ def _find_columns_with_changed_effect(
 
     Args:
         state: The state after the stage.
-        tested: Which features are tested, [d].
+        is_tested: Which features are tested, [d].
         level: Probability of any false alarm.
         noise: Unexplained fraction of the target of a regression; 0 for classes.
         is_unrelated: Whether they are unrelated to all others given the target.
     """
     places = state.places
-    leaders = torch.zeros_like(tested)
-    leaders[state.unit[tested]] = True
+    leaders = torch.zeros_like(is_tested)
+    leaders[state.unit[is_tested]] = True
     if places.alignment.shape[2] > 1:
         alignment = combine_alignments_of_environments(
             places.alignment, places.alignment_variance
         )
         shares = _divide_significance_level(alignment, leaders, level, LEAST_ALIGNMENT)
-        found = alignment.compute_spread_or_drift_p_value() < shares
+        found = alignment.compute_p_value_against_spread_and_drift() < shares
         found = found & (alignment.spread > LEAST_ALIGNMENT)
     else:
         effects = places.contrasts.compute_effects_and_variances()
         if places.score_effects.shape[1]:
-            effects, tested = _get_effects_of_block_scores(state), leaders
+            effects, is_tested = _get_effects_of_block_scores(state), leaders
         peers = state.needed & ~state.unstable
         found = _find_effects_that_change(
             effects,
-            tested,
+            is_tested,
             peers,
             state.unit,
             level,
@@ -173,9 +177,9 @@ def compute_p_value_of_change(
     if state.places.score_effects.shape[1]:
         effects, feature = _get_effects_of_block_scores(state), int(state.unit[feature])
     return float(
-        combine_effects_of_environments(*effects).compute_spread_or_drift_p_value()[
-            feature, output
-        ]
+        combine_effects_of_environments(
+            *effects
+        ).compute_p_value_against_spread_and_drift()[feature, output]
     )
 
 
@@ -193,7 +197,7 @@ def compute_p_values_of_blocks(state: SteadyTableState, is_cluster: bool) -> Ten
         )
     else:
         summary = combine_effects_of_environments(*_get_effects_of_block_scores(state))
-    return summary.compute_spread_or_drift_p_value()[:, 0]
+    return summary.compute_p_value_against_spread_and_drift()[:, 0]
 
 
 def _get_effects_of_block_scores(state: SteadyTableState) -> Effects:
@@ -204,13 +208,13 @@ def _get_effects_of_block_scores(state: SteadyTableState) -> Effects:
 
 
 def _find_clusters_with_changed_effect(
-    state: SteadyTableState, tested: Tensor, level: float, noise: float
+    state: SteadyTableState, is_tested: Tensor, level: float, noise: float
 ) -> Tensor:
     """Return which features [d] are of clusters of units that change together."""
     clusters = state.places.cluster_effects
     effects = clusters[:, :, :1], clusters[:, :, 1:]
-    leaders = torch.zeros_like(tested)
-    leaders[state.cluster[tested]] = True
+    leaders = torch.zeros_like(is_tested)
+    leaders[state.cluster[is_tested]] = True
     peers = state.needed & ~state.unstable
     found = _find_effects_that_change(
         effects, leaders, peers, state.cluster, level, noise
@@ -223,15 +227,17 @@ def _find_clusters_with_changed_effect(
         coefficients[:, :, :1], coefficients[:, :, 1:]
     )
     limit = CONFIRMED / max(1, int(changed.sum()))
-    confirmed = changed & (back.compute_spread_or_drift_p_value()[:, 0] < limit)
+    confirmed = changed & (
+        back.compute_p_value_against_spread_and_drift()[:, 0] < limit
+    )
     return torch.isin(state.cluster, state.cluster[confirmed])
 
 
 def _find_effects_that_change(
     effects: Effects,
-    tested: Tensor,
-    peers: Tensor,
-    unit: Tensor,
+    is_tested: Tensor,
+    is_peer: Tensor,
+    column_of_feature: Tensor,
     level: float,
     noise: float,
     coefficients: Tensor | None = None,
@@ -246,9 +252,9 @@ def _find_effects_that_change(
 
     Args:
         effects: Effects [e, d, 1] and their variances.
-        tested: Which of them are tested, [d].
-        peers: Features whose units show which changes are usual, [d].
-        unit: Unit of each feature, [d].
+        is_tested: Which of them are tested, [d].
+        is_peer: Features whose units show which changes are usual, [d].
+        column_of_feature: Unit of each feature, [d].
         level: Probability of any false alarm.
         noise: Unexplained fraction of the target of a regression; 0 for classes.
         coefficients: Coefficients of a regression and their variances, [e, d, 2].
@@ -256,21 +262,23 @@ def _find_effects_that_change(
     """
     summary = combine_effects_of_environments(*effects)
     least = LEAST_VALUE_EFFECT / noise**0.5 if noise > 0 else LEAST_EFFECT
-    shares = _divide_significance_level(summary, tested, level, least)
+    shares = _divide_significance_level(summary, is_tested, level, least)
     is_large = summary.mean.square() + summary.spread.square() > least**2
 
-    def find_changes_against_peers(peers: Tensor) -> Tensor:
-        p_values = compute_p_values_given_usual_spread(*effects, peers, unit)
+    def find_changes_against_peers(is_peer: Tensor) -> Tensor:
+        p_values = compute_p_values_given_usual_spread(
+            *effects, is_peer, column_of_feature
+        )
         return is_large & (p_values < shares)
 
-    found = find_changes_against_peers(peers)
+    found = find_changes_against_peers(is_peer)
     if noise == 0 or coefficients is None or not coefficients.shape[1]:
         return found
     back = combine_effects_of_environments(
         coefficients[:, :, :1], coefficients[:, :, 1:]
     )
-    p_values = back.compute_spread_or_drift_p_value()
-    alike = find_changes_against_peers(torch.zeros_like(peers))
+    p_values = back.compute_p_value_against_spread_and_drift()
+    alike = find_changes_against_peers(torch.zeros_like(is_peer))
     if is_unrelated:
         return alike & (
             (p_values < CONFIRMED)
@@ -307,8 +315,8 @@ def _compute_squared_correlation(effects: Tensor) -> Tensor:
 def compute_p_values_given_usual_spread(
     effects: Tensor,
     variances: Tensor,
-    peers: Tensor,
-    unit: Tensor,
+    is_peer: Tensor,
+    column_of_feature: Tensor,
 ) -> Tensor:
     """Return p-values [d, 1] of effects that vary as those of other units do.
 
@@ -319,23 +327,26 @@ def compute_p_values_given_usual_spread(
     Args:
         effects: Effects, [e, d, 1].
         variances: Their sampling variances.
-        peers: Features whose units show what is usual, [d].
-        unit: Unit of each feature, [d]; a feature is compared with other units.
+        is_peer: Features whose units show what is usual, [d].
+        column_of_feature: Unit of each feature, [d]; a feature is compared with other
+            units.
     """
     mean = combine_effects_of_environments(effects, variances).common
-    usual = estimate_usual_spread_of_effects(effects, variances, peers, unit)
+    usual = estimate_usual_spread_of_effects(
+        effects, variances, is_peer, column_of_feature
+    )
     total = variances + (usual * mean).square()
     changes = combine_effects_of_environments(
         effects, torch.where(variances < UNKNOWN, total, UNKNOWN)
     )
-    return changes.compute_spread_or_drift_p_value()
+    return changes.compute_p_value_against_spread_and_drift()
 
 
 def estimate_usual_spread_of_effects(
     effects: Tensor,
     variances: Tensor,
-    peers: Tensor,
-    unit: Tensor,
+    is_peer: Tensor,
+    column_of_feature: Tensor,
 ) -> Tensor:
     """Return the relative spread of effects of other units over environments, [d, 1].
 
@@ -356,16 +367,22 @@ def estimate_usual_spread_of_effects(
         logs + math.log(1 - SHORTCUTS), logs[-1:] + math.log(SHORTCUTS)
     )
     measured = (known.sum(0) > 1)[:, 0]
-    peers = torch.isin(unit, unit[peers]) & measured
-    sizes = (peers & (unit[:, None] == unit)).sum(1).clamp(min=1)
-    others = (peers & (unit[:, None] != unit)) / sizes  # each unit counts as one
+    is_peer = torch.isin(column_of_feature, column_of_feature[is_peer]) & measured
+    sizes = (
+        (is_peer & (column_of_feature[:, None] == column_of_feature))
+        .sum(1)
+        .clamp(min=1)
+    )
+    others = (
+        is_peer & (column_of_feature[:, None] != column_of_feature)
+    ) / sizes  # each unit counts as one
     prior = -2.5 * (1 + 0.5 * (grid / USUAL_CHANGE).square()).log()  # Student's, 4
     logs = logs @ others.to(logs).T + prior[:, None]
     return (logs.softmax(0) * grid.square()[:, None]).sum(0).sqrt()[:, None]
 
 
 def _divide_significance_level(
-    summary: EffectMetaAnalysis, tested: Tensor, level: float, least: float
+    summary: EffectMetaAnalysis, is_tested: Tensor, level: float, min_share: float
 ) -> Tensor:
     """Return the p-values [d, k] below which effects differ between environments.
 
@@ -377,11 +394,13 @@ def _divide_significance_level(
 
     Args:
         summary: Effects over the environments, [d, k].
-        tested: Which features are tested, [d].
+        is_tested: Which features are tested, [d].
         level: Probability of any false alarm.
-        least: Smallest size of an effect that matters.
+        min_share: Smallest size of an effect that matters.
     """
-    measured = tested[:, None] & (summary.environments > 1)
-    sizes = (summary.common.square() + least**2).sqrt().clamp(max=DECISIVE * least)
+    measured = is_tested[:, None] & (summary.environments > 1)
+    sizes = (
+        (summary.common.square() + min_share**2).sqrt().clamp(max=DECISIVE * min_share)
+    )
     weights = torch.where(measured, sizes**POWER, 0.0)
     return level * weights / weights.sum().clamp(min=1e-300)

@@ -89,29 +89,35 @@ def compute_standardised_ranks(values: Tensor) -> Tensor:
 def measure_feature_effects(
     features: Tensor,
     targets: Tensor,
-    unit: Tensor,
-    past: Tensor,
-    is_value: bool,
-    simple: Tensor | None = None,
+    column_of_feature: Tensor,
+    past_covariance: Tensor,
+    is_regression: bool,
+    needs_no_adjustment: Tensor | None = None,
 ) -> EffectEstimates:
     """Measure what features say about the targets in one environment.
 
     Args:
         features: Standardised features, [n, d].
         targets: Zeros and ones of each output, or values, [n, k].
-        unit: Unit of each feature, [d]; others are those of other units.
-        past: Covariance matrix of features within environments seen before, [d, d],
-            which is worth as many rows as there are features; empty if there is none.
-        is_value: Whether the targets are values of a regression.
-        simple: Which features need no adjustment for others, [d]; chosen by these rows
-            if it is missing.
+        column_of_feature: Unit of each feature, [d]; others are those of other units.
+        past_covariance: Covariance matrix of features within environments seen before,
+            [d, d], which is worth as many rows as there are features; empty if there is
+            none.
+        is_regression: Whether the targets are values of a regression.
+        needs_no_adjustment: Which features need no adjustment for others, [d]; chosen
+            by these rows if it is missing.
     """
     n = len(features)
     if targets.shape[1] > 1:
         contrasts = _estimate_effects_on_classes(features, targets)
     else:
         parts = _estimate_effects_on_output(
-            features, targets[:, 0], unit, past, is_value, simple
+            features,
+            targets[:, 0],
+            column_of_feature,
+            past_covariance,
+            is_regression,
+            needs_no_adjustment,
         )
         contrasts = EffectEstimates(*(part[:, None] for part in parts))
     low, high = features.amin(0), features.amax(0)
@@ -121,7 +127,7 @@ def measure_feature_effects(
     useless = constant | (binary & (rare < FEWEST_CASES))[:, None]
     if n < FEWEST_ROWS:
         useless |= True
-    if not is_value:
+    if not is_regression:
         useless = useless | (
             torch.minimum(targets.sum(0), n - targets.sum(0)) < FEWEST_CASES
         )
@@ -151,8 +157,8 @@ class FeatureAndTargetResiduals(NamedTuple):
         return n / max(n - d, n / 2)
 
 
-def compute_residuals(
-    features: Tensor, target: Tensor, unit: Tensor, past: Tensor
+def compute_residuals_given_other_columns(
+    features: Tensor, target: Tensor, column_of_feature: Tensor, past_covariance: Tensor
 ) -> FeatureAndTargetResiduals:
     """Compute what is left of features [n, d] and a target [n] given other units."""
     n, d = features.shape
@@ -162,12 +168,12 @@ def compute_residuals(
     ridge = gram.diagonal().clone() * d / n * 0.1 + 0.5
     ridge[-1] = 0.0 if float(gram[-1, -1]) > 0 else 1.0
     prior = torch.diag(ridge)
-    if len(past):
-        prior[:d, :d] += min(n, d) * past
+    if len(past_covariance):
+        prior[:d, :d] += min(n, d) * past_covariance
     inverse = torch.linalg.inv(gram + prior)
     weights = inverse.new_zeros(d + 1, 2, d)
-    for leader in unit.unique().tolist():
-        members = (unit == leader).nonzero()[:, 0]
+    for leader in column_of_feature.unique().tolist():
+        members = (column_of_feature == leader).nonzero()[:, 0]
         both = torch.cat([members, torch.tensor([d])])
         corner = torch.linalg.inv(inverse[both][:, both])
         weights[both[:, None], 0, members] = corner[:, :-1]
@@ -178,14 +184,16 @@ def compute_residuals(
 
 
 def measure_partial_coefficients(
-    features: Tensor, target: Tensor, unit: Tensor, past: Tensor
+    features: Tensor, target: Tensor, column_of_feature: Tensor, past_covariance: Tensor
 ) -> Tensor:
     """Measure what features [n, d] add to a target [n], given those of other units.
 
     Returns:
         Coefficients and their variances, [d, 2]; `UNKNOWN` if there is nothing to see.
     """
-    left = compute_residuals(features, target, unit, past)
+    left = compute_residuals_given_other_columns(
+        features, target, column_of_feature, past_covariance
+    )
     found = regress_each_feature_on_own_predictors(
         left.other, left.own, left.degrees_of_freedom_factor
     )
@@ -197,20 +205,27 @@ def measure_partial_coefficients(
 def _estimate_effects_on_output(
     features: Tensor,
     target: Tensor,
-    unit: Tensor,
-    past: Tensor,
-    is_value: bool,
-    simple: Tensor | None,
+    column_of_feature: Tensor,
+    past_covariance: Tensor,
+    is_regression: bool,
+    needs_no_adjustment: Tensor | None,
 ) -> EffectEstimates:
     """Return the contrasts [d] between two classes, or along a value."""
     plain, partial, chosen = _estimate_plain_and_partial_effects(
-        features, target, unit, past
+        features, target, column_of_feature, past_covariance
     )
-    simple = chosen if simple is None or not len(simple) else simple
+    needs_no_adjustment = (
+        chosen
+        if needs_no_adjustment is None or not len(needs_no_adjustment)
+        else needs_no_adjustment
+    )
     contrasts = EffectEstimates(
-        *(torch.where(simple, a, b) for a, b in zip(plain, partial, strict=True))
+        *(
+            torch.where(needs_no_adjustment, a, b)
+            for a, b in zip(plain, partial, strict=True)
+        )
     )
-    if is_value:
+    if is_regression:
         return contrasts
     return _replace_effects_by_log_odds_ratios(
         features, float(target.mean()), contrasts
@@ -218,11 +233,13 @@ def _estimate_effects_on_output(
 
 
 def _estimate_plain_and_partial_effects(
-    features: Tensor, target: Tensor, unit: Tensor, past: Tensor
+    features: Tensor, target: Tensor, column_of_feature: Tensor, past_covariance: Tensor
 ) -> tuple[EffectEstimates, EffectEstimates, Tensor]:
     """Return contrasts without and with adjustment, and where the first will do."""
     n, d = features.shape
-    left = compute_residuals(features, target, unit, past)
+    left = compute_residuals_given_other_columns(
+        features, target, column_of_feature, past_covariance
+    )
     partial = regress_each_feature_on_own_predictors(
         left.own, left.other, left.degrees_of_freedom_factor
     )
@@ -238,7 +255,7 @@ def _estimate_plain_and_partial_effects(
 
 
 def find_features_needing_no_adjustment(
-    features: Tensor, targets: Tensor, unit: Tensor
+    features: Tensor, targets: Tensor, column_of_feature: Tensor
 ) -> Tensor:
     """Return which features [d] need no adjustment for the others.
 
@@ -248,28 +265,31 @@ def find_features_needing_no_adjustment(
     Args:
         features: Standardised features, [n, d].
         targets: Zeros and ones of each output, or values, [n, k].
-        unit: Unit of each feature, [d].
+        column_of_feature: Unit of each feature, [d].
     """
     if targets.shape[1] > 1 or len(features) < FEWEST_ROWS:
-        return torch.zeros_like(unit, dtype=torch.bool)
+        return torch.zeros_like(column_of_feature, dtype=torch.bool)
     return _estimate_plain_and_partial_effects(
-        features, targets[:, 0], unit, features[:0]
+        features, targets[:, 0], column_of_feature, features[:0]
     )[2]
 
 
 def regress_each_feature_on_own_predictors(
-    own: Tensor, other: Tensor, lost: float
+    predictors: Tensor, features: Tensor, variance_factor: float
 ) -> EffectEstimates:
     """Regress features [n, d] each on its own regressor [n, d] or on one [n, 1].
 
     Args:
-        own: The features, centred.
-        other: The regressors, centred.
-        lost: Factor of variances for the degrees of freedom that were used before.
+        predictors: The features, centred.
+        features: The regressors, centred.
+        variance_factor: Factor of variances for the degrees of freedom that
+            were used before.
     """
-    n, d = own.shape
-    weight, slope, squared, variance, fourth = own.new_zeros(5, d)
-    parts = list(zip(own.split(ROWS_AT_ONCE), other.split(ROWS_AT_ONCE), strict=True))
+    n, d = predictors.shape
+    weight, slope, squared, variance, fourth = predictors.new_zeros(5, d)
+    parts = list(
+        zip(predictors.split(ROWS_AT_ONCE), features.split(ROWS_AT_ONCE), strict=True)
+    )
     for a, b in parts:
         weight += b.square().sum(0)
         slope += (a * b).sum(0)
@@ -280,10 +300,10 @@ def regress_each_feature_on_own_predictors(
         squared += squares.sum(0)
         variance += (squares * b.square()).sum(0)
         fourth += squares.square().sum(0)
-    noise = squared / n * lost + 1e-9
-    variance = variance / weight.square() * lost
+    noise = squared / n * variance_factor + 1e-9
+    variance = variance / weight.square() * variance_factor
     kurtosis = fourth / n / ((squared / n).square() + 1e-12)
-    noise_variance = (kurtosis.clamp(max=20) - 1).clamp(min=0.5) / n * lost
+    noise_variance = (kurtosis.clamp(max=20) - 1).clamp(min=0.5) / n * variance_factor
     return EffectEstimates(slope, variance + 1e-9, noise, noise_variance)
 
 
@@ -337,7 +357,7 @@ def _estimate_effects_on_classes(features: Tensor, targets: Tensor) -> EffectEst
 
 
 def measure_alignment_with_first_effects(
-    features: Tensor, targets: Tensor, effects: Tensor, unit: Tensor
+    features: Tensor, targets: Tensor, effects: Tensor, column_of_feature: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Measure how far units speak for the true class, if they mean what they did.
 
@@ -349,7 +369,7 @@ def measure_alignment_with_first_effects(
         features: Standardised features, [n, d].
         targets: Zeros and ones of each class, [n, k].
         effects: Effects of the features in the first environment, [d, k].
-        unit: Unit of each feature, [d].
+        column_of_feature: Unit of each feature, [d].
 
     Returns:
         The means and their variances, [d, k], at the first feature of each unit; other
@@ -363,8 +383,8 @@ def measure_alignment_with_first_effects(
     own = (effects - effects.mean(1, keepdim=True)).T  # [k, d]
     evidence = features * (targets @ own)
     rows = counts.clamp(min=1)
-    for leader in unit.unique().tolist():
-        score = evidence[:, unit == leader].sum(1, keepdim=True)
+    for leader in column_of_feature.unique().tolist():
+        score = evidence[:, column_of_feature == leader].sum(1, keepdim=True)
         mean[leader] = (targets * score).sum(0) / rows
         spread = (targets * (score - targets @ mean[leader][:, None]).square()).sum(0)
         variance[leader] = spread / rows.square() + 1e-9
@@ -392,22 +412,24 @@ def combine_alignments_of_environments(
     )
 
 
-def _find_independent_features(gram: Tensor, n: int) -> Tensor:
+def _find_independent_features(gram_matrix: Tensor, n_rows: int) -> Tensor:
     """Return which features have no relation to the others given the target, [d].
 
     Their plain contrast between classes is the partial one, and far more precise.
     """
-    d = len(gram) - 1
-    given = gram[:d, :d] - torch.outer(gram[:d, d], gram[d, :d]) / (gram[d, d] + 1e-9)
+    d = len(gram_matrix) - 1
+    given = gram_matrix[:d, :d] - torch.outer(
+        gram_matrix[:d, d], gram_matrix[d, :d]
+    ) / (gram_matrix[d, d] + 1e-9)
     norms = given.diagonal().clamp(min=1e-9).sqrt()
     squares = (given / norms / norms[:, None]).square()
     squares.fill_diagonal_(0.0)
-    return squares.amax(0) <= compute_least_squared_correlation(n, d)
+    return squares.amax(0) <= compute_least_squared_correlation(n_rows, d)
 
 
-def compute_least_squared_correlation(rows: int, features: int) -> float:
+def compute_least_squared_correlation(n_rows: int, n_features: int) -> float:
     """Return the squared correlation from which on features count as related."""
-    return max(0.05, 4 * math.log(features + 1) / rows)
+    return max(0.05, 4 * math.log(n_features + 1) / n_rows)
 
 
 def _replace_effects_by_log_odds_ratios(

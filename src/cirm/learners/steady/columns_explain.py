@@ -27,7 +27,7 @@ from cirm.learners.steady.columns_words import (
     format_odds_factor,
     get_column_names_of_features,
     list_effects_by_environment,
-    list_unstable_features,
+    list_most_variable_feature_of_unstable_columns,
 )
 from cirm.learners.steady.meta_analysis import UNKNOWN
 from cirm.wording import join_words
@@ -42,7 +42,7 @@ def explain_state_of_columns(
     columns: Mapping[str, int],
     trust: str,
     level: float,
-    classes: int,
+    n_classes: int,
 ) -> dict[str, Any]:
     """Return the unstable columns, their effects, and what was adapted.
 
@@ -51,12 +51,12 @@ def explain_state_of_columns(
         columns: Number of features of each column.
         trust: The learner's setting.
         level: The learner's setting.
-        classes: Number of classes; 0 for regression.
+        n_classes: Number of classes; 0 for regression.
     """
     names = get_column_names_of_features(columns, len(state.unit))
     unstable = [
-        _describe_effect_of_unstable_column(state, feature, names[feature], classes)
-        for feature in list_unstable_features(state, names)
+        _describe_effect_of_unstable_column(state, feature, names[feature], n_classes)
+        for feature in list_most_variable_feature_of_unstable_columns(state, names)
     ]
     for entry in unstable:
         entry["copies"] = sorted(
@@ -81,16 +81,16 @@ def explain_state_of_columns(
         "evidence": [
             *(entry["sentence"] for entry in unstable),
             *_describe_columns_that_change_together(state, names),
-            *_describe_suspicious_column(state, names, level, classes),
-            *_describe_detectable_change(state, level, classes),
-            *_describe_scores_by_trust(state, classes),
+            *_describe_suspicious_column(state, names, level, n_classes),
+            *_describe_detectable_change(state, level, n_classes),
+            *_describe_scores_by_trust(state, n_classes),
         ],
         "unstable": unstable,
         "trust": trust,
         "costs": _list_scores_by_trust(state),
     }
     if int(state.adaptation.rows):
-        explanation["adaptation"] = describe_adaptation(state, names, classes)
+        explanation["adaptation"] = describe_adaptation(state, names, n_classes)
     return explanation
 
 
@@ -115,14 +115,14 @@ def _describe_use_of_unstable_columns(trust: str) -> str:
 
 
 def _describe_effect_of_unstable_column(
-    state: SteadyTableState, feature: int, name: str, classes: int
+    state: SteadyTableState, feature: int, name: str, n_classes: int
 ) -> dict[str, Any]:
     output = find_most_variable_output(state, feature)
     effects = list_effects_by_environment(state, feature, output)
     p_value = compute_p_value_of_change(state, feature, output)
     given = state.basis.scale.gt(0) & ~state.unstable
     leak = compute_residual_of_feature_on_others(state, feature, given)[1]
-    told = describe_effects_by_environment(effects, classes, output)
+    told = describe_effects_by_environment(effects, n_classes, output)
     sentence = f"`{name}` changes its meaning: at the places seen it {told}"
     size = "< 1e-15" if p_value < 1e-15 else f"= {p_value:.1g}"
     sentence += f" (p {size})." if p_value < 0.05 else "."
@@ -151,7 +151,7 @@ def _describe_columns_that_change_together(
 
 
 def _describe_detectable_change(
-    state: SteadyTableState, level: float, classes: int
+    state: SteadyTableState, level: float, n_classes: int
 ) -> list[str]:
     """Say which change the rows could have shown, and which they could not."""
     places, needed = state.places, state.needed
@@ -166,7 +166,7 @@ def _describe_detectable_change(
         ]
     errors = variances[:, known].sort(0).values[:2].sum(0).sqrt()
     typical = float(errors.median())
-    if not classes:
+    if not n_classes:
         limit = _compute_z_score_for_detection(state, level, LEAST_VALUE_EFFECT)
         change = limit * typical * float(state.noise[0]) ** 0.5
         text = (
@@ -201,35 +201,35 @@ def _describe_power_to_detect_column(kind: str, strongest: float, limit: float) 
 
 
 def _describe_suspicious_column(
-    state: SteadyTableState, names: list[str], level: float, classes: int
+    state: SteadyTableState, column_names: list[str], level: float, n_classes: int
 ) -> list[str]:
     """Name the most predictive column if its change is almost significant."""
-    if classes > 2 or len(state.places.rows) < 2:
+    if n_classes > 2 or len(state.places.rows) < 2:
         return []
     summary = summarise_effects_over_environments(state)
     tested = state.needed & ~state.unstable & ~state.entangled
     sizes = torch.where(tested, summary.common[:, 0].abs(), -1.0)
     first = int(sizes.argmax())
     z = float(-ndtri(float(summary.p_value()[first, 0]) / 2))
-    least = LEAST_EFFECT if classes else LEAST_VALUE_EFFECT
+    least = LEAST_EFFECT if n_classes else LEAST_VALUE_EFFECT
     limit = _compute_z_score_for_detection(state, level, least)
     if not bool(tested[first]) or not SUSPICIOUS < z < limit:
         return []
     return [
-        f"`{names[first]}` is the most informative column, and its effect on the "
-        f"prediction differs between places (its z-score is {z:.1f}; {limit:.1f} is "
-        "needed to call it unstable). If this column may mean something different at "
-        "other places, name it with `cirm fit --unstable`."
+        f"`{column_names[first]}` is the most informative column, and its effect on "
+        f"the prediction differs between places (its z-score is {z:.1f}; {limit:.1f} "
+        "is needed to call it unstable). If this column may mean something different "
+        "at other places, name it with `cirm fit --unstable`."
     ]
 
 
 def _compute_z_score_for_detection(
-    state: SteadyTableState, level: float, least: float
+    state: SteadyTableState, level: float, min_share: float
 ) -> float:
     """Return the z that a column as strong as all others together needs."""
     rivals = state.needed & find_features_unrelated_to_target(state, state.unit)
     common = summarise_effects_over_environments(state).common[rivals]
-    rest = float((common.square() + least**2).amax(1).square().sum())
+    rest = float((common.square() + min_share**2).amax(1).square().sum())
     own = max(rest, STRONG**4)
     share = MOST_OF_LEVEL * level * own / (own + rest)
     share *= compute_share_of_significance_level(max(1, int(state.looks)))
@@ -267,11 +267,11 @@ def _list_scores_by_trust(state: SteadyTableState) -> dict[str, list[float]]:
     }
 
 
-def _describe_scores_by_trust(state: SteadyTableState, classes: int) -> list[str]:
+def _describe_scores_by_trust(state: SteadyTableState, n_classes: int) -> list[str]:
     if not len(state.arrivals.skill) or not bool(state.unstable.any()):
         return []
     invariant, interval, average, adapted = state.arrivals.scores.mean(0).tolist()
-    score = "accuracy" if classes else "explained variance"
+    score = "accuracy" if n_classes else "explained variance"
     return [
         "At the places after the first, before the model learned from them, the mean "
         f"{score} was {invariant:.1f} % without unstable columns (trust=invariant), "

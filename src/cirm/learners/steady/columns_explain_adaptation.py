@@ -8,12 +8,12 @@ from typing import Any
 from cirm.learners.steady import columns_refuse as refuse
 from cirm.learners.steady.columns_state import SteadyTableState
 from cirm.learners.steady.columns_words import (
-    convert_effect_to_odds_or_correlation,
+    convert_effect_to_reported_unit,
     describe_effects_by_environment,
     find_most_variable_output,
     format_odds_factor,
     list_effects_by_environment,
-    list_unstable_features,
+    list_most_variable_feature_of_unstable_columns,
 )
 from cirm.wording import join_words
 
@@ -54,7 +54,7 @@ FOUND_HERE = (
 
 
 def describe_adaptation(
-    state: SteadyTableState, names: list[str], classes: int
+    state: SteadyTableState, names: list[str], n_classes: int
 ) -> dict[str, Any]:
     """Return what was re-learned and what was not, with the gains on arrival."""
     adaptation = state.adaptation
@@ -63,7 +63,9 @@ def describe_adaptation(
     shown = state.unstable.clone()
     shown[list(found)] = True
     effects, refusals = [], []
-    for feature in list_unstable_features(state._replace(unstable=shown), names):
+    for feature in list_most_variable_feature_of_unstable_columns(
+        state._replace(unstable=shown), names
+    ):
         reason = int(adaptation.reasons[feature])
         name = f"`{names[feature]}`"
         if reason and feature in found:
@@ -73,7 +75,7 @@ def describe_adaptation(
         else:
             effects.append(
                 _describe_adapted_effect_of_feature(
-                    state, feature, names[feature], classes
+                    state, feature, names[feature], n_classes
                 )
             )
             if feature in found:
@@ -97,7 +99,7 @@ def describe_adaptation(
         "verdict": verdict,
         "effects": effects,
         "found": sorted({names[feature] for feature in found}),
-        "gains": _describe_gains_of_adapting(state, classes),
+        "gains": _describe_gains_of_adapting(state, n_classes),
         "arrivals": _list_scores_on_arrival(state),
         "refusals": list(dict.fromkeys(refusals)),
         "frequencies": frequencies,
@@ -122,7 +124,7 @@ def _describe_adapted_class_frequencies(state: SteadyTableState) -> list[str]:
 
 
 def _describe_adapted_effect_of_feature(
-    state: SteadyTableState, feature: int, name: str, classes: int
+    state: SteadyTableState, feature: int, name: str, n_classes: int
 ) -> dict[str, Any]:
     output = find_most_variable_output(state, feature)
     seen = list_effects_by_environment(state, feature, output)
@@ -130,14 +132,14 @@ def _describe_adapted_effect_of_feature(
     offset = places.targets.shape[1] - adaptation.effects.shape[2]
     frequency = float(places.targets[:, output + offset].mean())
     here, low, high = (
-        convert_effect_to_odds_or_correlation(
+        convert_effect_to_reported_unit(
             float(value), float(adaptation.means[feature]), frequency, state, feature
         )
         for value in adaptation.effects[:, feature, output]
     )
     rows = f"from {int(adaptation.rows):,} rows without labels"
-    told = describe_effects_by_environment(seen, classes, output)
-    if not classes:
+    told = describe_effects_by_environment(seen, n_classes, output)
+    if not n_classes:
         now = f"here it is {here:.2f} (95 % interval {low:.2f} to {high:.2f}, {rows})"
     elif low <= 1 <= high:
         now = (
@@ -172,8 +174,8 @@ def _describe_adapted_effect_of_feature(
     }
 
 
-def _describe_gains_of_adapting(state: SteadyTableState, classes: int) -> list[str]:
-    score = "accuracy" if classes else "explained variance"
+def _describe_gains_of_adapting(state: SteadyTableState, n_classes: int) -> list[str]:
+    score = "accuracy" if n_classes else "explained variance"
     return [
         (
             f"On arrival at place {one['environment']}, adapting would have changed "

@@ -32,7 +32,7 @@ class ClassInterceptShifts(NamedTuple):
 
 
 def estimate_intercept_shifts(
-    logits: Tensor, frequencies: Tensor, spread: Tensor
+    logits: Tensor, frequencies: Tensor, intercept_spread: Tensor
 ) -> ClassInterceptShifts:
     """Estimate the intercepts of an environment from logits of its rows.
 
@@ -43,12 +43,12 @@ def estimate_intercept_shifts(
     Args:
         logits: Logits of the rows at the common intercepts, [n, k].
         frequencies: Class frequencies that the intercepts belong to, [c].
-        spread: Standard deviation of the shifts between environments, [k].
+        intercept_spread: Standard deviation of the shifts between environments, [k].
     """
     k, c = logits.shape[1], len(frequencies)
     soft = _convert_logits_to_probabilities(logits)
     shift = torch.zeros(k, dtype=logits.dtype)
-    precision = torch.diag(1 / spread.square())
+    precision = torch.diag(1 / intercept_spread.square())
     hessian = precision
     for _ in range(STEPS):
         shares = soft * _prepend_zero_shift_of_first_class(shift, c).exp()
@@ -87,6 +87,6 @@ def _convert_logits_to_probabilities(logits: Tensor) -> Tensor:
     return logits.softmax(1)
 
 
-def _prepend_zero_shift_of_first_class(shifts: Tensor, c: int) -> Tensor:
+def _prepend_zero_shift_of_first_class(shifts: Tensor, n_classes: int) -> Tensor:
     """Return one shift for each of c classes; that of the first may be left out."""
-    return torch.cat([shifts.new_zeros(c - len(shifts)), shifts])
+    return torch.cat([shifts.new_zeros(n_classes - len(shifts)), shifts])

@@ -107,7 +107,9 @@ def _compute_information_matrix(basis: Tensor, logits: Tensor) -> Tensor:
     return information * (k / (k - 1) if k > 1 else 1.0)
 
 
-def choose_ridge_penalties(basis: Tensor, targets: Tensor, groups: Tensor) -> Tensor:
+def choose_ridge_penalties(
+    basis: Tensor, targets: Tensor, group_of_coefficient: Tensor
+) -> Tensor:
     """Choose the ridge [p] of each group [p] of coefficients by empirical Bayes.
 
     MacKay's fixed point: the precision of a group is its number of well-determined
@@ -123,7 +125,7 @@ def choose_ridge_penalties(basis: Tensor, targets: Tensor, groups: Tensor) -> Te
         prior = CoefficientPosterior(zero, torch.diag(ridge).expand(k, p, p))
         mean, information = fit_classifier(basis, targets, prior, mean)
         variances = torch.linalg.inv(information + prior.precision)
-        new = _update_ridge_penalties(ridge, mean, variances, groups)
+        new = _update_ridge_penalties(ridge, mean, variances, group_of_coefficient)
         done = bool(((new / ridge).log().abs() < 0.1).all())
         ridge = new
         if done:
@@ -132,12 +134,12 @@ def choose_ridge_penalties(basis: Tensor, targets: Tensor, groups: Tensor) -> Te
 
 
 def _update_ridge_penalties(
-    ridge: Tensor, mean: Tensor, variances: Tensor, groups: Tensor
+    ridge: Tensor, mean: Tensor, variances: Tensor, group_of_coefficient: Tensor
 ) -> Tensor:
     left = variances.diagonal(dim1=-2, dim2=-1).mean(0)
     size = mean.square().mean(0)
-    for group in groups.unique():
-        own = groups == group
+    for group in group_of_coefficient.unique():
+        own = group_of_coefficient == group
         determined = float((1 - ridge[own] * left[own]).clamp(min=0).sum())
         value = (determined + 1) / (float(size[own].sum()) + 1)
         ridge = torch.where(own, value, ridge)
@@ -145,29 +147,29 @@ def _update_ridge_penalties(
 
 
 def fit_regression_to_moments(
-    moments: Tensor, columns: Tensor, groups: Tensor, rows: int
+    moments: Tensor, used_columns: Tensor, group_of_coefficient: Tensor, n_rows: int
 ) -> tuple[CoefficientPosterior, float]:
     """Fit a linear regression to moments; choose ridge and noise by empirical Bayes.
 
     Args:
         moments: Sums of products of the basis and the target, the last one,
             [p + 1, p + 1].
-        columns: Which basis functions are used, [p].
-        groups: Group of each basis function that shares a ridge, [p].
-        rows: Number of rows.
+        used_columns: Which basis functions are used, [p].
+        group_of_coefficient: Group of each basis function that shares a ridge, [p].
+        n_rows: Number of rows.
 
     Returns:
         The posterior, with coefficients 0 for other columns, and the noise variance.
     """
-    p = len(columns)
-    gram = moments[:p, :p][columns][:, columns]
+    p = len(used_columns)
+    gram = moments[:p, :p][used_columns][:, used_columns]
     # With copies of a column and hardly any noise, rounding would hide the ridge.
     gram = gram + torch.diag(ROUNDING * gram.diagonal())
-    cross, total = moments[:p, p][columns], moments[p, p]
-    groups = groups[columns]
+    cross, total = moments[:p, p][used_columns], moments[p, p]
+    group_of_coefficient = group_of_coefficient[used_columns]
     ridge = torch.ones_like(cross)
     centre = moments[p - 1, p].square() / moments[p - 1, p - 1].clamp(min=1e-9)
-    noise = float((total - centre) / max(rows, 1)) + 1e-12
+    noise = float((total - centre) / max(n_rows, 1)) + 1e-12
     mean = torch.zeros_like(cross)
     precision = gram / noise + torch.diag(ridge)
     for _ in range(3 * RIDGE_ROUNDS if len(cross) else 0):
@@ -175,10 +177,12 @@ def fit_regression_to_moments(
         mean = variance @ cross / noise
         determined = len(mean) - float((ridge * variance.diagonal()).sum())
         rest = float(total - 2 * mean @ cross + mean @ gram @ mean)
-        new = max(rest, 1e-9 * float(total)) / max(rows - determined, 1.0) + 1e-12
+        new = max(rest, 1e-9 * float(total)) / max(n_rows - determined, 1.0) + 1e-12
         before, ridge = (
             ridge,
-            _update_ridge_penalties(ridge, mean[None], variance[None], groups),
+            _update_ridge_penalties(
+                ridge, mean[None], variance[None], group_of_coefficient
+            ),
         )
         done = bool(((ridge / before).log().abs() < 0.05).all())
         done &= abs(new / noise - 1) < 0.01
@@ -189,8 +193,8 @@ def fit_regression_to_moments(
     if len(cross):
         mean = torch.linalg.solve(precision, cross / noise)
     whole = torch.eye(p, dtype=gram.dtype)
-    index = columns.nonzero()[:, 0]
+    index = used_columns.nonzero()[:, 0]
     whole[index[:, None], index] = precision
     full = torch.zeros(p, dtype=gram.dtype)
-    full[columns] = mean
+    full[used_columns] = mean
     return CoefficientPosterior(full[None], whole[None]), noise

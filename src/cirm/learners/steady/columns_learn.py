@@ -55,7 +55,7 @@ KEPT_ROWS = 5_000  # rows that such a model is fitted to: a start, if it is ever
 
 
 def create_state_from_first_environment(
-    inputs: Tensor, targets: Tensor, widths: tuple[int, ...], is_value: bool
+    inputs: Tensor, targets: Tensor, widths: tuple[int, ...], is_regression: bool
 ) -> SteadyTableState:
     """Return the state whose basis, units and ridge fit the first environment."""
     classes = targets.shape[1]
@@ -68,7 +68,7 @@ def create_state_from_first_environment(
         features, select_target_columns_of_model(targets), unit
     )
     d, p = len(unit), len(basis.active)
-    kept = 0 if is_value else min(KEPT, d)
+    kept = 0 if is_regression else min(KEPT, d)
     state = create_empty_columns_state(
         d, p, outputs, classes, kept, len(basis.knots), len(basis.pairs)
     )
@@ -77,13 +77,13 @@ def create_state_from_first_environment(
     )
     if outputs == 1:
         aim = select_target_columns_of_model(targets)[:, 0]
-        aim = compute_standardised_ranks(aim) if is_value else aim
+        aim = compute_standardised_ranks(aim) if is_regression else aim
         state = _learn_weights_of_block_scores(state, inputs, aim)
     ridge = torch.ones(p, dtype=torch.float64)
-    if is_value or has_more_than_one_class(targets):
+    if is_regression or has_more_than_one_class(targets):
         rows = slice(None, None, -(-len(inputs) // PAIR_ROWS))
         state, ridge = _add_products_to_basis(
-            state, inputs[rows], targets[rows], is_value
+            state, inputs[rows], targets[rows], is_regression
         )
     prior = CoefficientPosterior(
         state.whole.mean, torch.diag(ridge).repeat(outputs, 1, 1)
@@ -106,13 +106,13 @@ def _learn_weights_of_block_scores(
 
 
 def _add_products_to_basis(
-    state: SteadyTableState, inputs: Tensor, targets: Tensor, is_value: bool
+    state: SteadyTableState, inputs: Tensor, targets: Tensor, is_regression: bool
 ) -> tuple[SteadyTableState, Tensor]:
     """Return the state with products of features, and the ridge [p]."""
-    model, ridge = _fit_first_environment(state, inputs, targets, is_value)
+    model, ridge = _fit_first_environment(state, inputs, targets, is_regression)
     outputs = state.basis.expand(inputs) @ model.T
     residuals = targets - outputs
-    if not is_value:
+    if not is_regression:
         aims = select_target_columns_of_model(targets)
         residuals = aims - compute_class_probabilities(outputs)
     features = state.basis.standardise(inputs)
@@ -120,11 +120,11 @@ def _add_products_to_basis(
     if not bool((basis.factors > 0).any()):
         return state, ridge
     state = state._replace(basis=basis)
-    return state, _fit_first_environment(state, inputs, targets, is_value)[1]
+    return state, _fit_first_environment(state, inputs, targets, is_regression)[1]
 
 
 def _fit_first_environment(
-    state: SteadyTableState, inputs: Tensor, targets: Tensor, is_value: bool
+    state: SteadyTableState, inputs: Tensor, targets: Tensor, is_regression: bool
 ) -> tuple[Tensor, Tensor]:
     """Return the coefficients [k, p] and the ridge [p] of the first environment."""
     basis, active = state.basis.expand(inputs), state.basis.active
@@ -132,7 +132,7 @@ def _fit_first_environment(
         list_ridge_group_of_basis_functions(state),
         torch.ones_like(state.ridge),
     )
-    if is_value:
+    if is_regression:
         joint = torch.cat([basis, targets], 1)
         model, _ = fit_regression_to_moments(
             joint.T @ joint, active, groups, len(inputs)
@@ -168,15 +168,15 @@ def update_state_with_environment(
     inputs: Tensor,
     targets: Tensor,
     summary: EnvironmentStateUpdate,
-    is_value: bool,
+    is_regression: bool,
 ) -> SteadyTableState:
     """Return the state after learning from one environment."""
-    if not is_value and has_more_than_one_class(targets):
+    if not is_regression and has_more_than_one_class(targets):
         state = _update_classification_state(
             state, inputs, select_target_columns_of_model(targets)
         )
     state = append_environment_summary_to_state(state, summary)
-    return refit_stable_and_full_regressions(state) if is_value else state
+    return refit_stable_and_full_regressions(state) if is_regression else state
 
 
 def _update_classification_state(
@@ -237,11 +237,11 @@ def _update_posterior(
     basis: HingeFeatureBasis,
     inputs: Tensor,
     targets: Tensor,
-    used: Tensor,
+    is_used: Tensor,
     start: Tensor | None = None,
 ) -> CoefficientPosterior:
     """Return the posterior after an environment, of the basis functions used."""
-    index = used.nonzero()[:, 0]
+    index = is_used.nonzero()[:, 0]
     small = CoefficientPosterior(
         prior.mean[:, index], prior.precision[:, index[:, None], index]
     )
@@ -256,17 +256,17 @@ def _update_posterior(
 
 
 def draw_coefficients_of_stable_model(
-    state: SteadyTableState, normals: Tensor
+    state: SteadyTableState, normal_draws: Tensor
 ) -> CoefficientSamples:
     """Draw samples of the stable model for a new environment."""
     used = state.basis.active & ~find_basis_functions_of_features(state, state.unstable)
     return _draw_coefficients_of_model(
-        state, state.stable, used, float(state.noise[1]), normals
+        state, state.stable, used, float(state.noise[1]), normal_draws
     )
 
 
 def draw_coefficients_of_trusted_model(
-    state: SteadyTableState, trust: str, normals: Tensor
+    state: SteadyTableState, trust: str, normal_draws: Tensor
 ) -> CoefficientSamples:
     """Draw samples of the model that a kind of trust asks for.
 
@@ -283,11 +283,11 @@ def draw_coefficients_of_trusted_model(
         clear = state.needed & clear.any(1)
         aside = state.unstable & ~torch.isin(state.unit, state.unit[clear])
     if bool((aside == state.unstable).all()):
-        return draw_coefficients_of_stable_model(state, normals)
+        return draw_coefficients_of_stable_model(state, normal_draws)
     if not bool(aside.any()):
         noise = float(state.noise[0])
         return _draw_coefficients_of_model(
-            state, state.whole, state.basis.active, noise, normals
+            state, state.whole, state.basis.active, noise, normal_draws
         )
     partly = state._replace(unstable=aside, stable=state.whole)
     is_value = float(state.noise[0]) > 0
@@ -296,44 +296,46 @@ def draw_coefficients_of_trusted_model(
         if is_value
         else remove_features_from_stable_model(partly, aside)
     )
-    return draw_coefficients_of_stable_model(partly, normals)
+    return draw_coefficients_of_stable_model(partly, normal_draws)
 
 
 def _draw_coefficients_of_model(
     state: SteadyTableState,
     model: CoefficientPosterior,
-    used: Tensor,
+    is_used: Tensor,
     noise: float,
-    normals: Tensor,
+    normal_draws: Tensor,
 ) -> CoefficientSamples:
     """Draw samples of a model; for a regression, half of them straight.
 
     Outside of the range of the inputs seen so far, curved and straight regressions can
     differ by any amount, and either may be right. Their average is safer than both.
     """
-    half = len(normals) // 2
+    half = len(normal_draws) // 2
     groups = list_ridge_group_of_basis_functions(state)
     if noise > 0 and len(state.basis.knots):
-        straight = used & ((groups == 0) | (groups == 3))
+        straight = is_used & ((groups == 0) | (groups == 3))
         rows = int(state.places.rows.sum())
         plain, _ = fit_regression_to_moments(state.moments, straight, groups, rows)
         pieces = [
-            draw_coefficients(model, used, normals[:half]),
-            draw_coefficients(plain, straight, normals[half:]),
+            draw_coefficients(model, is_used, normal_draws[:half]),
+            draw_coefficients(plain, straight, normal_draws[half:]),
         ]
     else:
-        pieces = [draw_coefficients(model, used, normals)]
+        pieces = [draw_coefficients(model, is_used, normal_draws)]
     levels = draw_intercept_differences(measure_intercept_spread(state.arrivals, noise))
     slope = predict_calibration_slope(state.arrivals)
     centre = _compute_intercept_only_outputs(state, noise > 0)
     return CoefficientSamples(slope * torch.cat(pieces), levels + (1 - slope) * centre)
 
 
-def _compute_intercept_only_outputs(state: SteadyTableState, is_value: bool) -> Tensor:
+def _compute_intercept_only_outputs(
+    state: SteadyTableState, is_regression: bool
+) -> Tensor:
     """Return the outputs [k] of a model that knows no more than the targets' means."""
     rows = state.places.rows
     means = rows @ state.places.targets / rows.sum()
-    if is_value:
+    if is_regression:
         return means
     logs = means.clamp(min=1e-3).log()
     return logs[1:] - logs[:1] if len(logs) == 2 else logs - logs.mean()

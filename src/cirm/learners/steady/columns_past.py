@@ -18,7 +18,7 @@ DRAWS = 4_000  # per class: the accuracy of draws differs by less than a point
 
 
 def score_predictors_on_past_rows(
-    before: SteadyTableState, after: SteadyTableState, is_value: bool
+    before: SteadyTableState, after: SteadyTableState, is_regression: bool
 ) -> dict[str, float]:
     """Score two predictors on the rows that the first state has learned from."""
     rows = float(before.places.rows.sum())
@@ -28,7 +28,7 @@ def score_predictors_on_past_rows(
         != (after.predictor.coefficients.shape[1:])
     ):
         return {}
-    score = _compute_squared_error if is_value else _estimate_accuracy
+    score = _compute_squared_error if is_regression else _estimate_accuracy
     scores = [score(before, state.predictor) for state in (before, after)]
     return {"rows": rows, "stored": 0.0, "before": scores[0], "after": scores[1]}
 

@@ -126,7 +126,7 @@ def fit_logit_shifts_to_probability(logits: Tensor, frequency: float) -> Tensor:
 
 
 def estimate_effect_on_log_odds(
-    soft: Tensor, values: Tensor, prior: StudentEffectPrior
+    stable_outputs: Tensor, values: Tensor, prior: StudentEffectPrior
 ) -> EffectPosteriorSummary:
     """Return the posterior of the effect of a feature on the log odds of a class.
 
@@ -135,20 +135,20 @@ def estimate_effect_on_log_odds(
     class, whose probability the stable model gives.
 
     Args:
-        soft: Probability of the class by the stable model, [n].
+        stable_outputs: Probability of the class by the stable model, [n].
         values: The feature, [n].
         prior: Distribution of the effect over environments.
     """
     spread = float(values.std(correction=0)) + 1e-9
-    frequency = float(soft.mean())
+    frequency = float(stable_outputs.mean())
     low, high = -WIDEST / spread, WIDEST / spread
     support = 0.0
     for _ in range(2):
         grid = torch.linspace(low, high, GRID, dtype=values.dtype)
         logits = values[:, None] * grid
         given = (logits + fit_logit_shifts_to_probability(logits, frequency)).sigmoid()
-        yes = soft[:, None] * given / frequency
-        no = (1 - soft[:, None]) * (1 - given) / (1 - frequency)
+        yes = stable_outputs[:, None] * given / frequency
+        no = (1 - stable_outputs[:, None]) * (1 - given) / (1 - frequency)
         likelihood = (yes + no).clamp(min=1e-12).log().sum(0)
         support = max(support, float(likelihood.max()))  # without an effect it is 0
         posterior = summarise_posterior_density_on_grid(
@@ -207,7 +207,7 @@ def estimate_slope_on_numerical_target(
 
 
 def convert_effects_to_logits(
-    effects: Tensor, values: Tensor, frequency: float, outputs: int
+    effects: Tensor, values: Tensor, frequency: float, n_outputs: int
 ) -> tuple[Tensor, Tensor]:
     """Return slope and constant, [s] each, by which a feature changes a class's logit.
 
@@ -216,7 +216,7 @@ def convert_effects_to_logits(
     """
     shift = fit_logit_shifts_to_probability(values[:, None] * effects, frequency)
     odds = torch.tensor(frequency, dtype=values.dtype).logit()
-    if outputs == 1:
+    if n_outputs == 1:
         return effects, shift - odds
     low, high = values.mean() - values.std(), values.mean() + values.std()
     below = F.logsigmoid(shift + effects * low)
@@ -250,7 +250,7 @@ class CategoryFrequenciesByClass(NamedTuple):
 
 
 def estimate_category_frequencies_by_class(
-    soft: Tensor, members: Tensor
+    stable_outputs: Tensor, members: Tensor
 ) -> CategoryFrequenciesByClass:
     """Estimate the table of a categorical feature by EM.
 
@@ -258,23 +258,25 @@ def estimate_category_frequencies_by_class(
     which the category means nothing are added.
 
     Args:
-        soft: Probabilities of the classes by the stable model, [n, c].
+        stable_outputs: Probabilities of the classes by the stable model, [n, c].
         members: Zeros and ones of each category, [n, m]; rows of no category do not
             count.
     """
     known = members.sum(1) > 0
-    soft, members = soft[known], members[known]
+    stable_outputs, members = stable_outputs[known], members[known]
     overall = (members.sum(0) + 0.5) / (members.sum() + 0.5 * members.shape[1])
     added = PSEUDO_ROWS * overall[:, None]
     # The start: E[members | inputs] is linear in the probabilities of the classes.
-    gram = soft.T @ soft + torch.eye(soft.shape[1], dtype=soft.dtype)
-    pull = soft.T @ members + overall
+    gram = stable_outputs.T @ stable_outputs + torch.eye(
+        stable_outputs.shape[1], dtype=stable_outputs.dtype
+    )
+    pull = stable_outputs.T @ members + overall
     start = torch.linalg.solve(gram, pull).T.clamp(min=1e-3)
     table = start / start.sum(0)
     counts = table
-    shares = soft
+    shares = stable_outputs
     for _ in range(EM_STEPS):
-        shares = soft * (members @ table)
+        shares = stable_outputs * (members @ table)
         shares = shares / shares.sum(1, keepdim=True)
         counts = members.T @ shares + added
         new = counts / counts.sum(0)

@@ -46,19 +46,19 @@ def fit_logit_shifts_to_frequencies(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def draw_coefficients(
-    posterior: CoefficientPosterior, used: Tensor, normals: Tensor
+    posterior: CoefficientPosterior, is_used: Tensor, normal_draws: Tensor
 ) -> Tensor:
     """Draw coefficients [2 m, k, p] of basis functions used [p], in opposite pairs.
 
     The normal numbers are [m, k, p].
     """
     k, p = posterior.mean.shape
-    index = used.nonzero()[:, 0]
-    coefficients = torch.zeros(2 * len(normals), k, p, dtype=torch.float64)
+    index = is_used.nonzero()[:, 0]
+    coefficients = torch.zeros(2 * len(normal_draws), k, p, dtype=torch.float64)
     for output in range(k):
         precision = posterior.precision[output][index[:, None], index]
         factor = torch.linalg.cholesky(precision)
-        own = normals[:, output, index].T
+        own = normal_draws[:, output, index].T
         steps = torch.linalg.solve_triangular(factor.T, own, upper=True).T
         steps = torch.cat([steps, -steps])
         coefficients[:, output, index] = posterior.mean[output, index] + steps
@@ -79,7 +79,7 @@ def measure_intercept_spread(arrivals: ScoresBeforeTraining, noise: float) -> Te
 
 
 def fit_calibration_slope(
-    outputs: Tensor, targets: Tensor, is_value: bool
+    outputs: Tensor, targets: Tensor, is_regression: bool
 ) -> tuple[Tensor, Tensor]:
     """Fit the factor of outputs [n, k] that suits the targets [n, k] best.
 
@@ -89,7 +89,7 @@ def fit_calibration_slope(
     Returns:
         The factor and its sampling variance, [] each.
     """
-    if is_value:
+    if is_regression:
         centred, aims = outputs - outputs.mean(0), targets - targets.mean(0)
         information = centred.square().sum().clamp(min=1e-9)
         slope = (aims * centred).sum() / information

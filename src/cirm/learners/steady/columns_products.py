@@ -52,7 +52,7 @@ def drop_unstable_feature_products(
 
 
 def _measure_slopes_of_products(
-    state: SteadyTableState, moments: CentredMoments, used: Tensor
+    state: SteadyTableState, moments: CentredMoments, is_used: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return slopes of products on targets given all features, and variances, [m, k].
 
@@ -61,7 +61,7 @@ def _measure_slopes_of_products(
     sums, rows = moments
     d, p = len(state.unit), len(state.ridge)
     classes = len(sums) - p
-    products = p - 1 - len(state.basis.factors) + used
+    products = p - 1 - len(state.basis.factors) + is_used
     found = []
     for target in range(p + (classes == 2), len(sums)):
         given = torch.cat([torch.arange(d), torch.tensor([target])])

@@ -19,15 +19,15 @@ FEW, CONSTANT, OTHER_UNIT, UNTRIED, CHANCE, LEAK, UNEARNED, UNCLEAR = range(1, 9
 
 
 def list_reasons_not_to_adapt(
-    state: SteadyTableState, inputs: Tensor, found: Tensor
+    state: SteadyTableState, inputs: Tensor, is_found: Tensor
 ) -> Tensor:
     """Return why each feature is not adapted to inputs; 0 if it is, [d].
 
     Args:
         state: The state of one replica.
         inputs: Unlabelled inputs, [n, d].
-        found: Features that these inputs show to have changed, [d]. Adapting them was
-            not tried on arrival, and they are known to be related to the others.
+        is_found: Features that these inputs show to have changed, [d]. Adapting them
+            was not tried on arrival, and they are known to be related to the others.
     """
     reasons = torch.zeros_like(state.unit)
     features = state.basis.standardise(inputs)
@@ -42,7 +42,7 @@ def list_reasons_not_to_adapt(
             reason = CONSTANT
         elif is_on_another_scale(raw[:, feature], float(state.basis.limit[feature])):
             reason = OTHER_UNIT
-        elif bool(found[feature]):
+        elif bool(is_found[feature]):
             reason = 0
         elif not len(arrivals.skill):
             reason = UNTRIED

@@ -9,14 +9,14 @@ from cirm.learners.steady.columns_state import SteadyTableState, center_moments
 
 
 def compute_residual_of_feature_on_others(
-    state: SteadyTableState, feature: int, given: Tensor
+    state: SteadyTableState, feature: int, is_given: Tensor
 ) -> tuple[Tensor, float]:
     """Return what is left of a feature given others and the target, as a direction.
 
     Args:
         state: The state of one replica.
         feature: Index of the feature.
-        given: Which features it is regressed on, within environments, [d].
+        is_given: Which features it is regressed on, within environments, [d].
 
     Returns:
         Coefficients [p] of the basis, and the fraction of the variance of the feature,
@@ -25,7 +25,7 @@ def compute_residual_of_feature_on_others(
     p = len(state.ridge)
     direction = torch.zeros(p, dtype=torch.float64)
     direction[feature] = 1.0
-    columns = given.nonzero()[:, 0]
+    columns = is_given.nonzero()[:, 0]
     moments = _add_pseudo_rows_to_moments(state, len(columns))
     total = moments[feature, feature]
     targets = torch.arange(p, len(moments))
@@ -44,7 +44,7 @@ def compute_residual_of_feature_on_others(
     return direction, kept * explained
 
 
-def _add_pseudo_rows_to_moments(state: SteadyTableState, count: int) -> Tensor:
+def _add_pseudo_rows_to_moments(state: SteadyTableState, n_pseudo_rows: int) -> Tensor:
     """Return centred moments with rows in which no feature says anything of others.
 
     One for each feature is enough to regress on more features than there are rows.
@@ -52,23 +52,25 @@ def _add_pseudo_rows_to_moments(state: SteadyTableState, count: int) -> Tensor:
     moments, p = center_moments(state), len(state.ridge)
     usual = moments.diagonal()[:p] / state.places.rows.sum()
     added = torch.zeros_like(moments.diagonal())
-    added[:p] = count * usual
+    added[:p] = n_pseudo_rows * usual
     return moments + torch.diag(added)
 
 
 def _regress_feature_on_others(
-    moments: Tensor, feature: int, others: Tensor
+    moments: Tensor, feature: int, is_other: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the sum of squares of a feature given others, and its slopes."""
-    gram = moments[others[:, None], others]
+    gram = moments[is_other[:, None], is_other]
     ridge = 1e-6 * gram.diagonal().mean().clamp(min=1e-9)
-    gram = gram + ridge * torch.eye(len(others), dtype=gram.dtype)
-    cross = moments[others, feature]
+    gram = gram + ridge * torch.eye(len(is_other), dtype=gram.dtype)
+    cross = moments[is_other, feature]
     slopes = torch.linalg.solve(gram, cross)
     return (moments[feature, feature] - cross @ slopes).clamp(min=0), slopes
 
 
-def compute_explained_fractions(state: SteadyTableState, block: Tensor) -> Tensor:
+def compute_explained_fractions(
+    state: SteadyTableState, block_of_feature: Tensor
+) -> Tensor:
     """Return which part of each feature others explain given the target, [d].
 
     Others are the features of other blocks [d]. Chance correlations are not counted.
@@ -84,8 +86,8 @@ def compute_explained_fractions(state: SteadyTableState, block: Tensor) -> Tenso
     given_target = (gram[:d, :d] - gram[:d, d:] @ cross).diagonal()
     inverse = torch.linalg.inv(gram)
     explained = torch.zeros(d, dtype=gram.dtype)
-    for leader in block.unique():
-        own = (block == leader).nonzero()[:, 0]
+    for leader in block_of_feature.unique():
+        own = (block_of_feature == leader).nonzero()[:, 0]
         left = torch.linalg.inv(inverse[own[:, None], own]).diagonal()
         explained[own] = 1 - left / given_target[own].clamp(min=1e-12)
     rows = float(state.places.rows.sum())

@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from cirm.learners.steady.columns_basis import ROWS_AT_ONCE, HingeFeatureBasis
-from cirm.learners.steady.columns_effects import compute_residuals
+from cirm.learners.steady.columns_effects import compute_residuals_given_other_columns
 
 ROUNDS = 15  # of choosing a ridge; each block has a few weights
 WEIGHT_ROWS = 4_000  # rows that weights are learned from
 
 
 def learn_weights_of_block_scores(
-    basis: HingeFeatureBasis, inputs: Tensor, target: Tensor, block: Tensor
+    basis: HingeFeatureBasis, inputs: Tensor, target: Tensor, block_of_feature: Tensor
 ) -> Tensor:
     """Learn the weights [q] of basis functions in the scores of their blocks.
 
@@ -34,27 +34,31 @@ def learn_weights_of_block_scores(
         basis: The basis functions.
         inputs: Inputs, [n, d].
         target: Zeros and ones of the second class, or values, [n].
-        block: Block of each feature, by its first feature, [d].
+        block_of_feature: Block of each feature, by its first feature, [d].
 
     Returns:
         Weights of the features, then of their hinges.
     """
     stride = -(-len(inputs) // WEIGHT_ROWS)
-    d, q = len(block), len(block) * (1 + len(basis.knots))
+    d, q = len(block_of_feature), len(block_of_feature) * (1 + len(basis.knots))
     rows = basis.expand(inputs[::stride], torch.arange(q))
-    left = compute_residuals(rows[:, :d], target[::stride], block, rows[:0])
+    left = compute_residuals_given_other_columns(
+        rows[:, :d], target[::stride], block_of_feature, rows[:0]
+    )
     features, bends = left.joint[:, :d], rows[:, d:] - rows[:, d:].mean(0)
     gram = left.gram[:d, :d] + torch.diag(0.5 + 0.01 * left.gram.diagonal()[:d])
     slopes = torch.linalg.solve(gram, features.T @ bends)
-    owner = block.repeat(q // d)
+    owner = block_of_feature.repeat(q // d)
     # What is left given other blocks: given all features, and the part of one's own.
     own = (
-        bends - features @ slopes + left.own @ (slopes * (block[:, None] == owner[d:]))
+        bends
+        - features @ slopes
+        + left.own @ (slopes * (block_of_feature[:, None] == owner[d:]))
     )
     own = torch.cat([left.own, own], 1)
     is_hinge = torch.arange(q) >= d
     weights, active = rows.new_zeros(q), basis.active[:q]
-    sizes = torch.zeros_like(block).index_add(0, owner, active.long())
+    sizes = torch.zeros_like(block_of_feature).index_add(0, owner, active.long())
     for size in sizes.unique().tolist():
         leaders = (sizes == size).nonzero()[:, 0]
         if size < 2:
@@ -70,7 +74,9 @@ def learn_weights_of_block_scores(
     return weights
 
 
-def _fit_ridge_regressions(own: Tensor, other: Tensor, is_hinge: Tensor) -> Tensor:
+def _fit_ridge_regressions(
+    predictors: Tensor, targets: Tensor, is_hinge: Tensor
+) -> Tensor:
     """Return coefficients [b, m] of b regressions, with a ridge for each group.
 
     MacKay's fixed point: the precision of a group is its number of well-determined
@@ -78,17 +84,21 @@ def _fit_ridge_regressions(own: Tensor, other: Tensor, is_hinge: Tensor) -> Tens
     their ratios are those of the plain contrasts.
 
     Args:
-        own: Regressors, [b, m, n].
-        other: Targets, [b, n].
+        predictors: Regressors, [b, m, n].
+        targets: Targets, [b, n].
         is_hinge: Which regressors are of the second group, [b, m].
     """
-    rows = own.shape[2]
-    scale = own.std(2, correction=0).clamp(min=1e-9)
-    own = own / scale[..., None]
-    other = other / other.std(1, correction=0, keepdim=True).clamp(min=1e-9)
-    gram, cross = own @ own.mT, (own @ other[..., None])[..., 0]
-    groups = torch.stack([~is_hinge, is_hinge], 1).to(own)  # [b, 2, m]
-    ridge, noise, mean = torch.ones_like(cross), own.new_ones(len(own), 1), cross
+    rows = predictors.shape[2]
+    scale = predictors.std(2, correction=0).clamp(min=1e-9)
+    predictors = predictors / scale[..., None]
+    targets = targets / targets.std(1, correction=0, keepdim=True).clamp(min=1e-9)
+    gram, cross = predictors @ predictors.mT, (predictors @ targets[..., None])[..., 0]
+    groups = torch.stack([~is_hinge, is_hinge], 1).to(predictors)  # [b, 2, m]
+    ridge, noise, mean = (
+        torch.ones_like(cross),
+        predictors.new_ones(len(predictors), 1),
+        cross,
+    )
     for _ in range(ROUNDS):
         precision = gram / noise[..., None] + torch.diag_embed(ridge)
         variance = torch.linalg.inv(precision)
@@ -107,11 +117,11 @@ def _fit_ridge_regressions(own: Tensor, other: Tensor, is_hinge: Tensor) -> Tens
 
 
 def compute_block_scores(
-    basis: HingeFeatureBasis, inputs: Tensor, weights: Tensor, block: Tensor
+    basis: HingeFeatureBasis, inputs: Tensor, weights: Tensor, block_of_feature: Tensor
 ) -> Tensor:
     """Return the scores [n, d] of blocks, at their first features; others are zero."""
     matrix, columns = (
-        build_matrix_of_score_weights(weights, block),
+        build_matrix_of_score_weights(weights, block_of_feature),
         torch.arange(len(weights)),
     )
     parts = inputs.split(ROWS_AT_ONCE)
@@ -119,10 +129,10 @@ def compute_block_scores(
     return scores.round(decimals=9)  # equal rows have equal scores
 
 
-def build_matrix_of_score_weights(weights: Tensor, block: Tensor) -> Tensor:
+def build_matrix_of_score_weights(weights: Tensor, block_of_feature: Tensor) -> Tensor:
     """Return the matrix [q, d] that turns basis functions into scores."""
-    owner = block.repeat(len(weights) // len(block))
-    columns = owner[:, None] == torch.arange(len(block))
+    owner = block_of_feature.repeat(len(weights) // len(block_of_feature))
+    columns = owner[:, None] == torch.arange(len(block_of_feature))
     return torch.where(columns, weights[:, None], 0.0)
 
 
@@ -131,7 +141,7 @@ def cross_fit_block_scores(
     inputs: Tensor,
     target: Tensor,
     weights: Tensor,
-    block: Tensor,
+    block_of_feature: Tensor,
 ) -> Tensor:
     """Return scores [n, d] of which each half of the rows is weighted by the other.
 
@@ -140,19 +150,27 @@ def cross_fit_block_scores(
     """
     part = inputs[:: -(-len(inputs) // WEIGHT_ROWS)]
     rows = basis.expand(part, torch.arange(len(weights)))
-    centre, whole = rows.mean(0), rows @ build_matrix_of_score_weights(weights, block)
-    scores = inputs.new_zeros(len(inputs), len(block))
+    centre, whole = (
+        rows.mean(0),
+        rows @ build_matrix_of_score_weights(weights, block_of_feature),
+    )
+    scores = inputs.new_zeros(len(inputs), len(block_of_feature))
     for start in (0, 1):
         own, other = slice(start, None, 2), slice(1 - start, None, 2)
-        half = learn_weights_of_block_scores(basis, inputs[other], target[other], block)
-        matrix = build_matrix_of_score_weights(half, block)
+        half = learn_weights_of_block_scores(
+            basis, inputs[other], target[other], block_of_feature
+        )
+        matrix = build_matrix_of_score_weights(half, block_of_feature)
         covariance = ((rows - centre) @ matrix * whole).sum(0)
         sign = torch.where(covariance < 0, -1.0, 1.0)
         # Scores of both halves have one centre.
-        found = compute_block_scores(basis, inputs[own], half, block) - centre @ matrix
+        found = (
+            compute_block_scores(basis, inputs[own], half, block_of_feature)
+            - centre @ matrix
+        )
         scores[own] = sign * found
     # Two values stay two: any weights give them, up to a scale, and the log odds ratio
     # of such a score must not be compared with the slope of one with more values.
-    plain = compute_block_scores(basis, inputs, weights, block)
+    plain = compute_block_scores(basis, inputs, weights, block_of_feature)
     low, high = plain.amin(0), plain.amax(0)
     return torch.where(((plain == low) | (plain == high)).all(0), plain, scores)

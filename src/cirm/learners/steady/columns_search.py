@@ -49,7 +49,7 @@ class EnvironmentStateUpdate(NamedTuple):
 
 
 def summarise_environment(
-    state: SteadyTableState, inputs: Tensor, targets: Tensor, is_value: bool
+    state: SteadyTableState, inputs: Tensor, targets: Tensor, is_regression: bool
 ) -> EnvironmentStateUpdate:
     """Return the means, effects and moments of an environment."""
     d, p = len(state.unit), len(state.ridge)
@@ -60,7 +60,7 @@ def summarise_environment(
         past = center_moments(state)[:d, :d] / state.places.rows.sum()
     aims = targets[:, 1:] if targets.shape[1] == 2 else targets
     contrasts = measure_feature_effects(
-        features, aims, state.unit, past, is_value, state.simple
+        features, aims, state.unit, past, is_regression, state.simple
     )
     rows = torch.tensor(float(len(inputs)), dtype=torch.float64)
     alignment = contrasts.slope * 0.0, torch.full_like(contrasts.variance, UNKNOWN)
@@ -74,7 +74,7 @@ def summarise_environment(
             features, aims, first, state.unit
         )
     elif state.weights.shape[1]:
-        tables |= _measure_effects_of_scores(state, inputs, aims[:, 0], is_value)
+        tables |= _measure_effects_of_scores(state, inputs, aims[:, 0], is_regression)
     tables = {
         name: tables[name][: getattr(state.places, name).shape[1]]
         for name in SCORE_TABLES
@@ -86,13 +86,13 @@ def summarise_environment(
 
 
 def _measure_effects_of_scores(
-    state: SteadyTableState, inputs: Tensor, target: Tensor, is_value: bool
+    state: SteadyTableState, inputs: Tensor, target: Tensor, is_regression: bool
 ) -> dict[str, Tensor]:
     """Return what the scores of units and clusters say in an environment, by name.
 
     In a regression they are compared with the ranks of the target.
     """
-    aims = compute_standardised_ranks(target) if is_value else target
+    aims = compute_standardised_ranks(target) if is_regression else target
     d, q = len(state.unit), state.weights.shape[1]
     is_first = not len(state.places.rows)
     found = {}
@@ -111,7 +111,7 @@ def _measure_effects_of_scores(
             past = past / state.places.rows.sum()
         simple = ~torch.isin(block, block[~is_simple]) & (name == "score_effects")
         contrasts = measure_feature_effects(
-            scores, aims[:, None], block, past, is_value, simple
+            scores, aims[:, None], block, past, is_regression, simple
         )
         if name == "cluster_effects":
             effect = contrasts.slope / contrasts.noise
@@ -120,7 +120,7 @@ def _measure_effects_of_scores(
             found[name] = torch.cat([effect, variance.clamp(max=UNKNOWN)], 1)
             continue
         found[name] = torch.cat(list(contrasts), 1)
-        if is_value:
+        if is_regression:
             found["coefficients"] = measure_partial_coefficients(
                 scores, target, block, past
             )
@@ -164,9 +164,9 @@ def find_and_set_aside_unstable_features(
     state: SteadyTableState,
     summaries: list[EnvironmentStateUpdate],
     level: float,
-    named: Tensor,
-    protected: Tensor,
-    is_value: bool,
+    is_named_unstable: Tensor,
+    is_named_stable: Tensor,
+    is_regression: bool,
 ) -> SteadyTableState:
     """Test features between environments, and set aside those that are unstable.
 
@@ -179,38 +179,41 @@ def find_and_set_aside_unstable_features(
         state: The state before the stage.
         summaries: Summaries of the environments of the stage.
         level: Probability of any false alarm over all looks.
-        named: Features that are unstable by the user's word, [d].
-        protected: Features that are stable by the user's word, [d].
-        is_value: Whether this is a regression.
+        is_named_unstable: Features that are unstable by the user's word, [d].
+        is_named_stable: Features that are stable by the user's word, [d].
+        is_regression: Whether this is a regression.
     """
     after = state
     for summary in summaries:
         after = append_environment_summary_to_state(after, summary)
-    unstable, entangled = (state.unstable | named) & ~protected, state.entangled
+    unstable, entangled = (
+        (state.unstable | is_named_unstable) & ~is_named_stable,
+        state.entangled,
+    )
     looks, places = state.looks, after.places
     if len(places.rows) > 1:
         looks = looks + 1
         share = level * compute_share_of_significance_level(int(looks))
-        noise = _compute_unexplained_fraction(state, after) if is_value else 0.0
-        known = protected | unstable | entangled
+        noise = _compute_unexplained_fraction(state, after) if is_regression else 0.0
+        known = is_named_stable | unstable | entangled
         found, shared = find_unstable_features(after, known, share, noise)
         unstable, entangled = unstable | found, entangled | shared
-    unstable = torch.isin(state.unit, state.unit[unstable]) & ~protected
+    unstable = torch.isin(state.unit, state.unit[unstable]) & ~is_named_stable
     new = unstable & ~state.unstable
     state = state._replace(unstable=unstable & ~new, entangled=entangled, looks=looks)
-    return set_features_aside(state, new, is_value)
+    return set_features_aside(state, new, is_regression)
 
 
 def set_features_aside(
-    state: SteadyTableState, new: Tensor, is_value: bool
+    state: SteadyTableState, is_set_aside: Tensor, is_regression: bool
 ) -> SteadyTableState:
     """Return the state in which features [d] are unstable, too."""
-    state = state._replace(unstable=state.unstable | new)
-    if not bool(new.any()) or not len(state.places.rows):
+    state = state._replace(unstable=state.unstable | is_set_aside)
+    if not bool(is_set_aside.any()) or not len(state.places.rows):
         return state
-    if is_value:
+    if is_regression:
         return refit_stable_and_full_regressions(state)
-    return remove_features_from_stable_model(state, new)
+    return remove_features_from_stable_model(state, is_set_aside)
 
 
 def _compute_unexplained_fraction(
@@ -222,7 +225,7 @@ def _compute_unexplained_fraction(
 
 
 def remove_features_from_stable_model(
-    state: SteadyTableState, new: Tensor
+    state: SteadyTableState, is_removed: Tensor
 ) -> SteadyTableState:
     """Remove features [d] from the stable model of classes.
 
@@ -235,10 +238,12 @@ def remove_features_from_stable_model(
     rest = active & ~find_basis_functions_of_features(state, state.unstable)
     mean, ratio = stable.mean, 1.0
     for position, unit in enumerate(without.unit.tolist()):
-        if float(without.ratio[position]) > 0 and bool(new[state.unit == unit].any()):
+        if float(without.ratio[position]) > 0 and bool(
+            is_removed[state.unit == unit].any()
+        ):
             mean, ratio = without.mean[position], float(without.ratio[position])
             break
-    dropped = find_basis_functions_of_features(state, new) & active
+    dropped = find_basis_functions_of_features(state, is_removed) & active
     slopes = _regress_dropped_functions_on_kept(state, dropped, rest)
     precision = stable.precision.clone()
     data = (precision - torch.diag(state.ridge)) * ratio
@@ -251,7 +256,7 @@ def remove_features_from_stable_model(
     centre = state.places.rows @ state.places.inputs / state.places.rows.sum()
     added[..., -1] = means[..., dropped] @ (centre[dropped] - slopes @ centre[rest])
     means = torch.where(rest, means + added, 0.0)
-    gone = torch.isin(without.unit, state.unit[new])
+    gone = torch.isin(without.unit, state.unit[is_removed])
     return state._replace(
         stable=CoefficientPosterior(means[0], precision),
         without=without._replace(
@@ -261,17 +266,17 @@ def remove_features_from_stable_model(
 
 
 def _regress_dropped_functions_on_kept(
-    state: SteadyTableState, dropped: Tensor, rest: Tensor
+    state: SteadyTableState, is_dropped: Tensor, is_kept: Tensor
 ) -> Tensor:
     """Return slopes of dropped basis functions on others given the targets."""
     p = len(state.ridge)
     moments = center_moments(state)
-    others = torch.cat([rest.nonzero()[:, 0], torch.arange(p, len(moments))])
+    others = torch.cat([is_kept.nonzero()[:, 0], torch.arange(p, len(moments))])
     gram = moments[others[:, None], others]
     ridge = 1e-3 * gram.diagonal().mean().clamp(min=1e-9)
     gram = gram + ridge * torch.eye(len(others), dtype=gram.dtype)
-    cross = moments[others][:, dropped.nonzero()[:, 0]]
-    slopes = torch.linalg.solve(gram, cross)[: int(rest.sum())].T
+    cross = moments[others][:, is_dropped.nonzero()[:, 0]]
+    slopes = torch.linalg.solve(gram, cross)[: int(is_kept.sum())].T
     slopes[:, -1] = 0.0  # of the constant, which does not vary
     return slopes
 

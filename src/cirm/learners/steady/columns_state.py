@@ -181,18 +181,24 @@ class SteadyTableState(NamedTuple):
 
 
 def create_empty_columns_state(
-    d: int, p: int, k: int, c: int, kept: int, hinges: int, pairs: int
+    n_features: int,
+    n_basis_functions: int,
+    n_outputs: int,
+    n_classes: int,
+    n_models_without_column: int,
+    n_hinges: int,
+    n_pairs: int,
 ) -> SteadyTableState:
     """Return the state of one replica before any data.
 
     Args:
-        d: Number of features.
-        p: Number of basis functions.
-        k: Number of outputs of the model.
-        c: Number of columns of targets: classes, or 1.
-        kept: Number of models without single units.
-        hinges: Number of hinges of a feature.
-        pairs: Number of products of features.
+        n_features: Number of features.
+        n_basis_functions: Number of basis functions.
+        n_outputs: Number of outputs of the model.
+        n_classes: Number of columns of targets: classes, or 1.
+        n_models_without_column: Number of models without single units.
+        n_hinges: Number of hinges of a feature.
+        n_pairs: Number of products of features.
     """
 
     def create_zeros(*shape: int) -> Tensor:
@@ -201,55 +207,63 @@ def create_empty_columns_state(
     def create_integer_zeros(*shape: int) -> Tensor:
         return torch.zeros(shape, dtype=torch.int64)
 
-    posterior = CoefficientPosterior(create_zeros(k, p), create_zeros(k, p, p))
+    posterior = CoefficientPosterior(
+        create_zeros(n_outputs, n_basis_functions),
+        create_zeros(n_outputs, n_basis_functions, n_basis_functions),
+    )
     predictor = CoefficientSamples(
-        create_zeros(SAMPLES, k, p), create_zeros(SAMPLES, k)
+        create_zeros(SAMPLES, n_outputs, n_basis_functions),
+        create_zeros(SAMPLES, n_outputs),
     )
     return SteadyTableState(
         basis=HingeFeatureBasis(
-            centre=create_zeros(d),
-            scale=create_zeros(d),
-            limit=create_zeros(d),
-            knots=create_zeros(hinges, d),
-            slopes=create_zeros(hinges, d),
-            pairs=create_integer_zeros(pairs, 2),
-            factors=create_zeros(pairs),
+            centre=create_zeros(n_features),
+            scale=create_zeros(n_features),
+            limit=create_zeros(n_features),
+            knots=create_zeros(n_hinges, n_features),
+            slopes=create_zeros(n_hinges, n_features),
+            pairs=create_integer_zeros(n_pairs, 2),
+            factors=create_zeros(n_pairs),
         ),
-        unit=create_integer_zeros(d),
-        cluster=create_integer_zeros(d),
-        simple=create_integer_zeros(d).bool(),
-        weights=create_zeros(2, d * (1 + hinges)),
-        needed=create_integer_zeros(d).bool(),
-        unstable=create_integer_zeros(d).bool(),
-        entangled=create_integer_zeros(d).bool(),
-        ridge=create_zeros(p),
+        unit=create_integer_zeros(n_features),
+        cluster=create_integer_zeros(n_features),
+        simple=create_integer_zeros(n_features).bool(),
+        weights=create_zeros(2, n_features * (1 + n_hinges)),
+        needed=create_integer_zeros(n_features).bool(),
+        unstable=create_integer_zeros(n_features).bool(),
+        entangled=create_integer_zeros(n_features).bool(),
+        ridge=create_zeros(n_basis_functions),
         noise=create_zeros(2),
         looks=create_integer_zeros(),
         whole=posterior,
         stable=posterior,
         without=ModelsWithoutOneColumn(
-            create_integer_zeros(kept), create_zeros(kept, k, p), create_zeros(kept)
+            create_integer_zeros(n_models_without_column),
+            create_zeros(n_models_without_column, n_outputs, n_basis_functions),
+            create_zeros(n_models_without_column),
         ),
-        moments=create_zeros(p + c, p + c),
+        moments=create_zeros(
+            n_basis_functions + n_classes, n_basis_functions + n_classes
+        ),
         places=EnvironmentSummaries(
             rows=create_zeros(0),
-            inputs=create_zeros(0, p),
-            targets=create_zeros(0, c),
-            contrasts=EffectEstimates(*([create_zeros(0, d, k)] * 4)),
-            alignment=create_zeros(0, d, k),
-            alignment_variance=create_zeros(0, d, k),
-            cluster_effects=create_zeros(0, d, 2),
-            coefficients=create_zeros(0, d, 2),
-            score_effects=create_zeros(0, d if k == 1 else 0, 4),
+            inputs=create_zeros(0, n_basis_functions),
+            targets=create_zeros(0, n_classes),
+            contrasts=EffectEstimates(*([create_zeros(0, n_features, n_outputs)] * 4)),
+            alignment=create_zeros(0, n_features, n_outputs),
+            alignment_variance=create_zeros(0, n_features, n_outputs),
+            cluster_effects=create_zeros(0, n_features, 2),
+            coefficients=create_zeros(0, n_features, 2),
+            score_effects=create_zeros(0, n_features if n_outputs == 1 else 0, 4),
         ),
         arrivals=ScoresBeforeTraining(
             losses=create_zeros(0, 4),
             scores=create_zeros(0, 4),
-            gains=create_zeros(0, d),
-            errors=create_zeros(0, d),
+            gains=create_zeros(0, n_features),
+            errors=create_zeros(0, n_features),
             skill=create_zeros(0, 2),
-            shifts=create_zeros(0, k),
-            shift_variances=create_zeros(0, k),
+            shifts=create_zeros(0, n_outputs),
+            shift_variances=create_zeros(0, n_outputs),
             frequency_gains=create_zeros(0),
             frequency_errors=create_zeros(0),
             slopes=create_zeros(0),
@@ -257,24 +271,26 @@ def create_empty_columns_state(
         ),
         base=predictor,
         predictor=predictor,
-        adaptation=create_empty_columns_adaptation(predictor, d, k, c),
+        adaptation=create_empty_columns_adaptation(
+            predictor, n_features, n_outputs, n_classes
+        ),
     )
 
 
 def create_empty_columns_adaptation(
-    predictor: CoefficientSamples, d: int, k: int, c: int
+    predictor: CoefficientSamples, n_features: int, n_outputs: int, n_classes: int
 ) -> ColumnsAdaptation:
     """Return the record of a state that is not adapted."""
     number = torch.float64
     return ColumnsAdaptation(
         CoefficientSamples(*(torch.zeros_like(part) for part in predictor)),
         torch.zeros((), dtype=torch.int64),
-        torch.zeros(d, dtype=number),
-        torch.zeros(3, d, k, dtype=number),
-        torch.zeros(d, dtype=torch.int64),
-        torch.zeros(c, dtype=number),
+        torch.zeros(n_features, dtype=number),
+        torch.zeros(3, n_features, n_outputs, dtype=number),
+        torch.zeros(n_features, dtype=torch.int64),
+        torch.zeros(n_classes, dtype=number),
         torch.ones((), dtype=number),
-        torch.zeros(d, dtype=torch.bool),
+        torch.zeros(n_features, dtype=torch.bool),
     )
 
 
@@ -304,13 +320,13 @@ def list_ridge_group_of_basis_functions(state: SteadyTableState) -> Tensor:
     return torch.arange(4).repeat_interleave(sizes)
 
 
-def append_row_to_tensors(table: Part, entry: Part) -> Part:
+def append_row_to_tensors(table: Part, row: Part) -> Part:
     """Append one row to each tensor of a table."""
     return type(table)(
         *(
             torch.cat([old, new[None]])
             if isinstance(old, Tensor)
             else append_row_to_tensors(old, new)
-            for old, new in zip(table, entry, strict=True)
+            for old, new in zip(table, row, strict=True)
         )
     )

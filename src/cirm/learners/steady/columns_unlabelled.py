@@ -97,8 +97,8 @@ def set_changed_features_aside(
     state: SteadyTableState,
     inputs: Tensor,
     level: float,
-    protected: Tensor,
-    is_value: bool,
+    is_named_stable: Tensor,
+    is_regression: bool,
 ) -> SteadyTableState:
     """Set aside features whose relation to the others is gone or reversed.
 
@@ -110,24 +110,26 @@ def set_changed_features_aside(
         state: The state of one replica.
         inputs: Unlabelled inputs of the new place, [n, d].
         level: Probability of setting any feature aside if all are stable.
-        protected: Features that are stable by the user's word, [d].
-        is_value: Whether this is a regression.
+        is_named_stable: Features that are stable by the user's word, [d].
+        is_regression: Whether this is a regression.
     """
     is_old = len(state.stable.mean) == 1 and not state.places.score_effects.shape[1]
     if is_old or len(inputs) < FEWEST_ROWS or not len(state.arrivals.skill):
         return state
     if _has_feature_on_another_scale(state, inputs):
         return state
-    basis, blocks = state.basis.expand(inputs), _list_blocks(state, protected)
+    basis, blocks = state.basis.expand(inputs), _list_blocks(state, is_named_stable)
     for _ in range(MOST_TOGETHER):
         tried = [
-            set_features_aside(state, block.features, is_value)
-            for block in _find_changed_blocks(state, blocks, basis, level, is_value)
+            set_features_aside(state, block.features, is_regression)
+            for block in _find_changed_blocks(
+                state, blocks, basis, level, is_regression
+            )
         ]
         if not tried:
             break
         counts = [
-            len(_find_changed_blocks(own, blocks, basis, level, is_value))
+            len(_find_changed_blocks(own, blocks, basis, level, is_regression))
             for own in tried
         ]
         state = tried[counts.index(min(counts))]
@@ -139,7 +141,7 @@ def _find_changed_blocks(
     blocks: list[Block],
     basis: Tensor,
     level: float,
-    is_value: bool,
+    is_regression: bool,
 ) -> list[Block]:
     """Return the blocks whose relation to the others has changed, clearest first.
 
@@ -151,10 +153,10 @@ def _find_changed_blocks(
     p_values = [
         _combine_p_values(
             _test_relation_to_other_columns(
-                set_features_aside(state, block.features, is_value),
+                set_features_aside(state, block.features, is_regression),
                 basis,
                 block.evidence,
-                is_value,
+                is_regression,
             ),
             block.p_value,
         )
@@ -164,10 +166,10 @@ def _find_changed_blocks(
     return [blocks[i] for i in order if p_values[i] < level / len(blocks)]
 
 
-def _combine_p_values(here: float, seen: float) -> float:
+def _combine_p_values(p_value_here: float, p_value_seen: float) -> float:
     """Combine two independent p-values by Fisher's method; 1 if the first is 1."""
-    product = max(here * seen, 1e-300)
-    return product * (1 - math.log(product)) if here < 1 else 1.0
+    product = max(p_value_here * p_value_seen, 1e-300)
+    return product * (1 - math.log(product)) if p_value_here < 1 else 1.0
 
 
 def _has_feature_on_another_scale(state: SteadyTableState, inputs: Tensor) -> bool:
@@ -180,9 +182,9 @@ def _has_feature_on_another_scale(state: SteadyTableState, inputs: Tensor) -> bo
     )
 
 
-def _list_blocks(state: SteadyTableState, protected: Tensor) -> list[Block]:
+def _list_blocks(state: SteadyTableState, is_named_stable: Tensor) -> list[Block]:
     """List the strongest blocks that are unrelated to all others given the target."""
-    tested = state.needed & ~state.unstable & ~protected
+    tested = state.needed & ~state.unstable & ~is_named_stable
     groups = [
         (state.unit, tested & find_features_unrelated_to_target(state, state.unit))
     ]
@@ -206,25 +208,27 @@ def _list_blocks(state: SteadyTableState, protected: Tensor) -> list[Block]:
 
 
 def _compute_evidence_weights(
-    state: SteadyTableState, own: Tensor, leader: int, row: int
+    state: SteadyTableState, is_in_block: Tensor, first_feature: int, model_index: int
 ) -> Tensor:
     """Return weights [k, p] of basis functions in what a block says of each output."""
     outputs, p = state.stable.mean.shape
     evidence = torch.zeros(outputs, p, dtype=torch.float64)
     if outputs == 1:
         q = state.weights.shape[1]
-        block = (state.unit, state.cluster)[row]
-        matrix = build_matrix_of_score_weights(state.weights[row], block)
-        evidence[0, :q] = matrix[:, leader]
+        block = (state.unit, state.cluster)[model_index]
+        matrix = build_matrix_of_score_weights(state.weights[model_index], block)
+        evidence[0, :q] = matrix[:, first_feature]
     else:
         contrasts = state.places.contrasts
         first = contrasts.slope[0] / contrasts.noise[0]
-        evidence[:, : len(own)] = torch.where(own, (first - first.mean(1, True)).T, 0.0)
+        evidence[:, : len(is_in_block)] = torch.where(
+            is_in_block, (first - first.mean(1, True)).T, 0.0
+        )
     return evidence
 
 
 def _test_relation_to_other_columns(
-    state: SteadyTableState, basis: Tensor, evidence: Tensor, is_value: bool
+    state: SteadyTableState, basis: Tensor, evidence: Tensor, is_regression: bool
 ) -> float:
     """Return the p-value of a relation to the stable model that is not lost.
 
@@ -237,13 +241,13 @@ def _test_relation_to_other_columns(
         state: The state of one replica, in which the block is set aside.
         basis: Basis functions of the unlabelled rows, [n, p].
         evidence: Weights of the basis functions in the evidence of the block, [k, p].
-        is_value: Whether this is a regression.
+        is_regression: Whether this is a regression.
     """
     p_value = _measure_relation(state, basis, evidence).compute_p_value_of_loss()
     if p_value > LEAST_EVIDENCE:
         return 1.0
     for features in _list_units_that_count_most(state):
-        rest = set_features_aside(state, features, is_value)
+        rest = set_features_aside(state, features, is_regression)
         relation = _measure_relation(rest, basis, evidence)
         if relation.compute_p_value_of_loss() > LEAST_EVIDENCE:
             return 1.0

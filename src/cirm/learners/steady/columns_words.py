@@ -13,22 +13,30 @@ from cirm.wording import join_words
 MOST_NAMED = 20  # effects of environments that one sentence lists
 
 
-def get_column_names_of_features(columns: Mapping[str, int], count: int) -> list[str]:
+def get_column_names_of_features(
+    features_by_column: Mapping[str, int], n_features: int
+) -> list[str]:
     """Return the name of the column of each feature."""
-    names = [name for name, width in columns.items() for _ in range(width)]
-    return names if len(names) == count else [f"feature {i}" for i in range(count)]
+    names = [name for name, width in features_by_column.items() for _ in range(width)]
+    return (
+        names
+        if len(names) == n_features
+        else [f"feature {i}" for i in range(n_features)]
+    )
 
 
-def list_unstable_features(state: SteadyTableState, names: list[str]) -> list[int]:
+def list_most_variable_feature_of_unstable_columns(
+    state: SteadyTableState, column_names: list[str]
+) -> list[int]:
     """Return one feature of each unstable column, the one that changes most."""
     spread = summarise_effects_over_environments(state).spread.amax(1)
     features = (state.unstable & state.needed).nonzero()[:, 0]
     features = features[spread[features].argsort(descending=True, stable=True)]
-    first = {names[int(j)]: int(j) for j in features.flip(0)}
+    first = {column_names[int(j)]: int(j) for j in features.flip(0)}
     return sorted(first.values())
 
 
-def convert_effect_to_odds_or_correlation(
+def convert_effect_to_reported_unit(
     effect: float, mean: float, frequency: float, state: SteadyTableState, feature: int
 ) -> float:
     """Return an effect as users read it.
@@ -83,7 +91,7 @@ def list_effects_by_environment(
     effects, variances = places.contrasts.compute_effects_and_variances()
     offset = places.targets.shape[1] - effects.shape[2]
     return [
-        convert_effect_to_odds_or_correlation(
+        convert_effect_to_reported_unit(
             float(effects[e, feature, output]),
             float(places.inputs[e, feature]),
             float(places.targets[e, output + offset]),
@@ -95,24 +103,24 @@ def list_effects_by_environment(
     ]
 
 
-def _describe_odds_of_class(classes: int, output: int) -> str:
-    if classes > 2:
-        return f"the odds of class {output + 1} of {classes}"
+def _describe_odds_of_class(n_classes: int, output: int) -> str:
+    if n_classes > 2:
+        return f"the odds of class {output + 1} of {n_classes}"
     return "the odds of the outcome"
 
 
 def describe_effects_by_environment(
-    effects: list[float], classes: int, output: int
+    effects: list[float], n_classes: int, output: int
 ) -> str:
     """Say what a column did in the environments seen."""
     shown = effects[-MOST_NAMED:]
     if not shown:
         return "could not be measured"
-    if not classes:
+    if not n_classes:
         numbers = join_words([f"{value:.2f}" for value in shown])
         return f"had a correlation with the target of {numbers}"
     numbers = join_words([format_odds_factor(value) for value in shown])
-    return f"multiplied {_describe_odds_of_class(classes, output)} by {numbers}"
+    return f"multiplied {_describe_odds_of_class(n_classes, output)} by {numbers}"
 
 
 def format_odds_factor(value: float) -> str:

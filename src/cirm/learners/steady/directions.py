@@ -152,7 +152,7 @@ class SteadyNetworkEngine:
                 ),
             )
             outcome = search.run(
-                states.list_unstable_features_of_replica(one), answers[r]
+                states.get_unstable_features_of_replica(one), answers[r]
             )
             outcomes.append(outcome)
         seen = torch.stack([o.rows.float() for o in outcomes]).view(inputs.shape)
@@ -267,15 +267,15 @@ class SteadyNetworkEngine:
         )
 
     def _remove_features_from_inputs(
-        self, state: SteadyNetworkState, inputs: Tensor, views: Tensor
+        self, state: SteadyNetworkState, inputs: Tensor, n_views: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
         """Return inputs without the first so many features, and values [feature, n]."""
         shape = tuple(inputs.shape[2:])
         answers = self._predict_with_feature_network(state, inputs)
         rows, values = [], []
-        for r, count in enumerate(views.tolist()):
+        for r, count in enumerate(n_views.tolist()):
             one = select_state_of_replica(state, r)
-            features = states.list_unstable_features_of_replica(one)[: int(count)]
+            features = states.get_unstable_features_of_replica(one)[: int(count)]
             flat = inputs[r].flatten(1)
             seen, _, known = remove_features_from_rows(
                 flat, features, shape, one.scale, answers[r]
@@ -298,7 +298,11 @@ class SteadyNetworkEngine:
         return outputs.log_softmax(-1).mean(1).argmax(-1)
 
     def _prepare_training_of_shortcut_network(
-        self, start: Tensor, inputs: Tensor, targets: Tensor, randomness: Randomness
+        self,
+        initial_params: Tensor,
+        inputs: Tensor,
+        targets: Tensor,
+        randomness: Randomness,
     ) -> ReaderTraining:
         """Return what trains plain networks on one replica's rows, as readers.
 
@@ -311,7 +315,7 @@ class SteadyNetworkEngine:
             offset = torch.zeros(*targets.shape, self.learner.classes)
             fit = train_ensemble_members(
                 self._compute_network_outputs,
-                start,
+                initial_params,
                 LabelledTrainingRows(inputs, targets, offset),
                 self.learner.likelihood,
                 self.learner.descent,
@@ -348,12 +352,12 @@ class SteadyNetworkEngine:
         state: SteadyNetworkState,
         inputs: Tensor,
         targets: Tensor,
-        places: Tensor,
+        environment_of_row: Tensor,
         randomness: Randomness,
     ) -> list[EasiestFeaturePredictions | None]:
         """Return how often the easiest predictor is right in each environment."""
         is_first, classes = not bool(state.places[0]), self.learner.classes
-        if is_first and int(places.max()) == 0:
+        if is_first and int(environment_of_row.max()) == 0:
             return [None] * len(inputs)
         if is_first:  # several environments at once: it is trained on all of them
             answers, right = train_easiest_predictor(
@@ -376,8 +380,8 @@ class SteadyNetworkEngine:
         hypotheses: list[EasiestFeaturePredictions | None] = []
         for r in range(len(inputs)):
             tallies = [] if is_first else [state.reference.tally[r]]
-            for place in range(int(places.max()) + 1):
-                here = places == place
+            for place in range(int(environment_of_row.max()) + 1):
+                here = environment_of_row == place
                 tallies.append(
                     count_correct_answers_by_class(
                         right[r][here], targets[r][here], classes
@@ -389,8 +393,8 @@ class SteadyNetworkEngine:
     def _update_easiest_predictor(
         self,
         state: SteadyNetworkState,
-        fit: NetworkEnsemble,
-        seen: Tensor,
+        ensemble: NetworkEnsemble,
+        inputs_in_view: Tensor,
         targets: Tensor,
         hypotheses: list[EasiestFeaturePredictions | None],
         outcomes: list[FeatureSearchOutcome],
@@ -401,15 +405,16 @@ class SteadyNetworkEngine:
         """
         is_first = not state.reference.tally.any()
         outputs = compute_ensemble_member_outputs(
-            self._compute_network_outputs, fit.early, seen
+            self._compute_network_outputs, ensemble.early, inputs_in_view
         )
         right = (
-            select_held_out_outputs_of_members(outputs, fit.folds).argmax(-1) == targets
+            select_held_out_outputs_of_members(outputs, ensemble.folds).argmax(-1)
+            == targets
         ).double()
         params, tally, views = (part.clone() for part in state.reference)
         for r, hypothesis in enumerate(hypotheses):
             if hypothesis is None or outcomes[r].found or is_first:
-                params[r], views[r] = fit.early[r], state.found[r]
+                params[r], views[r] = ensemble.early[r], state.found[r]
                 tally[r] = count_correct_answers_by_class(
                     right[r], targets[r], self.learner.classes
                 )

@@ -10,7 +10,7 @@ from cirm.learners.steady.directions_features import measure_distance_of_nearest
 from cirm.learners.steady.directions_state import (
     DirectionsAdaptation,
     SteadyNetworkState,
-    list_unstable_features_of_replica,
+    get_unstable_features_of_replica,
 )
 from cirm.learners.steady.meta_analysis import combine_effects_of_environments
 
@@ -99,7 +99,7 @@ def may_misread_feature_leak_class(state: SteadyNetworkState, estimate: Tensor) 
     frequency of misreadings cannot show. Such a leak has the sign of the environments
     seen; so an estimate with this sign may be the leak, and one against it is not.
     """
-    known = list_unstable_features_of_replica(state)
+    known = get_unstable_features_of_replica(state)
     seen = pool_value_tables_of_environments(state, len(known))
     if seen is None:
         return False
@@ -116,10 +116,10 @@ def may_misread_feature_leak_class(state: SteadyNetworkState, estimate: Tensor) 
 
 
 def pool_value_tables_of_environments(
-    state: SteadyNetworkState, found: int
+    state: SteadyNetworkState, n_features: int
 ) -> Tensor | None:
     """Return the tables of all environments with labels so far, if there are any."""
-    counts = state.tables[: int(state.places), :found].double().sum(0)
+    counts = state.tables[: int(state.places), :n_features].double().sum(0)
     return (
         tables.convert_counts_to_probabilities(counts) if bool(counts.any()) else None
     )
@@ -160,12 +160,12 @@ def compare_likelihoods_of_feature_values(
 
 
 def measure_gain_of_adapting(
-    logits: Tensor, values: Tensor, targets: Tensor, seen: Tensor | None
+    logits: Tensor, values: Tensor, targets: Tensor, known_tables: Tensor | None
 ) -> Tensor:
     """Return rows, log likelihood and accuracy, stable and adapted without labels."""
     if not len(values):
         return torch.zeros(5)
-    estimate = tables.estimate_value_tables_by_em(logits, values, seen)
+    estimate = tables.estimate_value_tables_by_em(logits, values, known_tables)
     evidence = tables.compute_class_log_likelihoods(estimate.draws, values)
     adapted = (logits + evidence).softmax(-1).mean(0).log()
     numbers = [float(len(targets))]

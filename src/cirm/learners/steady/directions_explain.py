@@ -17,10 +17,10 @@ TRUST = {
 
 
 def explain_state_of_networks(
-    state: SteadyNetworkState, classes: int, trust: str
+    state: SteadyNetworkState, n_classes: int, trust: str
 ) -> dict[str, Any]:
     """Explain the state of one replica."""
-    if not classes:
+    if not n_classes:
         return {
             "verdict": "The model relies on all inputs: in regression, unstable "
             "directions are not searched for",
@@ -79,22 +79,24 @@ def measure_agreement_with_class(counts: Tensor) -> tuple[float, float, float]:
     return mean, max(0.0, mean - 1.96 * error), min(1.0, mean + 1.96 * error)
 
 
-def _describe_unstable_direction(state: SteadyNetworkState, j: int) -> dict[str, Any]:
+def _describe_unstable_direction(
+    state: SteadyNetworkState, index: int
+) -> dict[str, Any]:
     """Describe an unstable direction by how often it agrees with the target."""
-    tables = state.tables[0, : int(state.places[0]), j]
+    tables = state.tables[0, : int(state.places[0]), index]
     effects = [measure_agreement_with_class(table) for table in tables]
-    p_value = float(state.p_values[0, j])
+    p_value = float(state.p_values[0, index])
     rates = ", ".join(
         f"{mean:.0%} ({low:.0%} to {high:.0%})" for mean, low, high in effects
     )
     return {
-        "feature": f"direction {j + 1}",
+        "feature": f"direction {index + 1}",
         "effects": [
             {"effect": mean, "low": low, "high": high} for mean, low, high in effects
         ],
         "p_value": p_value,
         "sentence": (
-            f"direction {j + 1} alone would predict the right class for {rates} of "
+            f"direction {index + 1} alone would predict the right class for {rates} of "
             "the rows at the places seen (in order of arrival, with 95 % intervals); "
             f"its meaning changed between them (p = {p_value:.2g})."
         ),

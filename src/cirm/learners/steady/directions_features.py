@@ -95,29 +95,29 @@ def compute_values_given_class(
 
 
 def fit_nearest_centre_feature(
-    rows: Tensor, values: Tensor, targets: Tensor, classes: int, axes: PrincipalAxes
+    rows: Tensor, values: Tensor, targets: Tensor, n_classes: int, axes: PrincipalAxes
 ) -> NearestCentreFeature:
     """Return the discriminant of values [n], given the classes [n] of rows."""
-    scores = fit_value_discriminants(rows, values, targets, classes, axes)
+    scores = fit_value_discriminants(rows, values, targets, n_classes, axes)
     outcome = rows @ scores
-    centres = compute_means_by_group(outcome, values, classes)
+    centres = compute_means_by_group(outcome, values, n_classes)
     spread = outcome - centres[values]
     sizes, turn = torch.linalg.eigh(spread.T @ spread / len(rows))
     root = turn * sizes.clamp(min=1e-6 * float(sizes[-1]) + 1e-12).rsqrt()
     centres = centres @ root
-    centres[torch.bincount(values, minlength=classes) == 0] = FAR
+    centres[torch.bincount(values, minlength=n_classes) == 0] = FAR
     return NearestCentreFeature(scores @ root, centres, torch.tensor(0.0))
 
 
 def build_network_feature(
-    values: Tensor, rows: Tensor, classes: int, separation: float
+    values: Tensor, rows: Tensor, n_classes: int, separation: float
 ) -> FeatureWithValues:
     """Return a feature that a network was taught, with its held-out values [n].
 
     Its centres are as far apart as a kernel shows rows of different values to be.
     """
-    scores = torch.zeros(rows.shape[1], classes).to(rows)
-    centres = torch.eye(classes).to(rows) * separation / 2**0.5
+    scores = torch.zeros(rows.shape[1], n_classes).to(rows)
+    centres = torch.eye(n_classes).to(rows) * separation / 2**0.5
     return FeatureWithValues(
         NearestCentreFeature(scores, centres, torch.tensor(1.0)), values, 0.0, 0.0
     )
@@ -145,23 +145,25 @@ def shrink_centres_to_separation(
 
 
 def do_values_tell_more_about_class(
-    values: Tensor, known: Tensor, targets: Tensor, classes: int
+    values: Tensor, known_values: Tensor, targets: Tensor, n_classes: int
 ) -> bool:
-    """Whether values [n] tell more of the class than the values `known` [n] do.
+    """Whether values [n] tell more of the class than the values `known_values` [n] do.
 
     Of two readings of one feature it is the better one that does: errors take
     information away.
     """
     scores = []
-    for v in (values, known):
-        table = compute_means_by_group(F.one_hot(targets, classes).double(), v, classes)
+    for v in (values, known_values):
+        table = compute_means_by_group(
+            F.one_hot(targets, n_classes).double(), v, n_classes
+        )
         scores.append(float(table[v, targets].log().sum()))
     return scores[0] > scores[1]
 
 
 def build_first_feature_guesses(
     rows: Tensor,
-    statistics: int,
+    n_statistics: int,
     targets: Tensor,
     change: ChangeTestResult,
     axes: PrincipalAxes,
@@ -179,8 +181,8 @@ def build_first_feature_guesses(
         some = PrincipalAxes(axes.vectors[:, order], axes.variances[order])
         feature = fit_nearest_centre_feature(rows, targets, none, classes, some)
         guesses.append(InitialFeature(compute_feature_values(feature, rows), axes))
-    if statistics:
-        few = _find_axes_of_last_entries(rows, targets, statistics, classes)
+    if n_statistics:
+        few = _find_axes_of_last_entries(rows, targets, n_statistics, classes)
         scores = (
             rows @ fit_nearest_centre_feature(rows, targets, none, classes, few).scores
         )
@@ -191,12 +193,12 @@ def build_first_feature_guesses(
 
 
 def _predict_values_by_neighbours(
-    scores: Tensor, values: Tensor, classes: int
+    scores: Tensor, values: Tensor, n_classes: int
 ) -> Tensor:
     """Return the most frequent value [n] among the nearest rows, of some rows."""
     known = scores[:MOST_NEIGHBOURS]
     near = torch.cdist(scores, known).topk(min(NEIGHBOURS, len(known)), largest=False)
-    member = F.one_hot(values[:MOST_NEIGHBOURS], classes)
+    member = F.one_hot(values[:MOST_NEIGHBOURS], n_classes)
     return member[near.indices].sum(1).argmax(-1)
 
 
@@ -239,12 +241,12 @@ def find_clearest_changed_feature(
 
 
 def fit_value_discriminants(
-    rows: Tensor, values: Tensor, targets: Tensor, classes: int, axes: PrincipalAxes
+    rows: Tensor, values: Tensor, targets: Tensor, n_classes: int, axes: PrincipalAxes
 ) -> Tensor:
     """Return linear scores [d, k] of the values of a feature, given the class."""
-    member = F.one_hot(values, classes).to(rows)
-    member = member - compute_means_by_group(member, targets, classes)[targets]
-    centred = rows - compute_means_by_group(rows, targets, classes)[targets]
+    member = F.one_hot(values, n_classes).to(rows)
+    member = member - compute_means_by_group(member, targets, n_classes)[targets]
+    centred = rows - compute_means_by_group(rows, targets, n_classes)[targets]
     along = axes.whiten_rows(centred, ridge=0.1)
     product = along.T @ along + len(rows) * 0.01 * torch.eye(along.shape[1]).to(along)
     solved = torch.linalg.solve(product, along.T @ member)
@@ -253,15 +255,15 @@ def fit_value_discriminants(
 
 
 def find_directions_of_feature(
-    rows: Tensor, values: Tensor, targets: Tensor, classes: int
+    rows: Tensor, values: Tensor, targets: Tensor, n_classes: int
 ) -> Tensor:
     """Return directions [k, d] in which a feature moves the means of classes.
 
     For each class it is the difference between rows whose value is the class and
     others. The directions are orthonormal, or zero where there is nothing to compare.
     """
-    traces = torch.zeros(classes, rows.shape[1]).to(rows)
-    for c in range(classes):
+    traces = torch.zeros(n_classes, rows.shape[1]).to(rows)
+    for c in range(n_classes):
         own, other = (
             (targets == c) & ((values == c) == same) for same in (True, False)
         )
@@ -272,14 +274,14 @@ def find_directions_of_feature(
 
 
 def _find_axes_of_last_entries(
-    rows: Tensor, targets: Tensor, count: int, classes: int
+    rows: Tensor, targets: Tensor, n_entries: int, n_classes: int
 ) -> PrincipalAxes:
     """Return the axes of the last so many entries of rows, within classes."""
     axes = find_principal_axes_within_classes(
-        compute_class_moments(rows[:, -count:], targets, classes)
+        compute_class_moments(rows[:, -n_entries:], targets, n_classes)
     )
     vectors = torch.zeros(rows.shape[1], axes.vectors.shape[1]).to(rows)
-    vectors[-count:] = axes.vectors
+    vectors[-n_entries:] = axes.vectors
     return PrincipalAxes(vectors, axes.variances)
 
 
@@ -290,7 +292,7 @@ def _split_rows_into_halves() -> list[tuple[slice, slice]]:
 
 
 def _refine_guess_of_feature(
-    rows: Tensor, targets: Tensor, guess: InitialFeature, classes: int
+    rows: Tensor, targets: Tensor, guess: InitialFeature, n_classes: int
 ) -> Tensor:
     """Return the values [n] that a guess leads to.
 
@@ -304,7 +306,9 @@ def _refine_guess_of_feature(
         last, values = values, values.clone()
         for one, other in [(every, every)] if is_few else _split_rows_into_halves():
             pair = last[one], targets[one]
-            feature = fit_nearest_centre_feature(rows[one], *pair, classes, guess.axes)
+            feature = fit_nearest_centre_feature(
+                rows[one], *pair, n_classes, guess.axes
+            )
             values[other] = compute_feature_values(feature, rows[other])
         if torch.equal(values, last) or len(values.unique()) < 2:
             break
@@ -312,23 +316,23 @@ def _refine_guess_of_feature(
 
 
 def _measure_separation_of_values(
-    rows: Tensor, values: Tensor, targets: Tensor, classes: int, axes: PrincipalAxes
+    rows: Tensor, values: Tensor, targets: Tensor, n_classes: int, axes: PrincipalAxes
 ) -> float:
     """Return how far apart rows with and without a value are along discriminants.
 
     They are learned from one half of the rows and looked up in the other. A part of a
     continuum that is cut in the middle has 2.65, a mixture of two features little more.
     """
-    scores = torch.zeros(len(rows), classes).to(rows)
+    scores = torch.zeros(len(rows), n_classes).to(rows)
     for one, other in _split_rows_into_halves():
         pair = values[one], targets[one]
-        found = rows[other] @ fit_value_discriminants(rows[one], *pair, classes, axes)
+        found = rows[other] @ fit_value_discriminants(rows[one], *pair, n_classes, axes)
         scores[other] = found / found.std(0).clamp(min=1e-9)
-    return _measure_gap_between_values(scores, values, targets, classes)
+    return _measure_gap_between_values(scores, values, targets, n_classes)
 
 
 def measure_separation_by_kernel(
-    rows: Tensor, candidates: list[Tensor], targets: Tensor, classes: int
+    rows: Tensor, candidates: list[Tensor], targets: Tensor, n_classes: int
 ) -> list[float]:
     """Return how far apart rows with and without each value of candidates [n] are.
 
@@ -340,34 +344,34 @@ def measure_separation_by_kernel(
     squares = torch.cdist(rows, rows).square()
     kernel = (-squares / squares.median().clamp(min=1e-12)).exp()
     inverse = torch.linalg.inv(kernel + KERNEL_RIDGE * torch.eye(len(rows)).to(rows))
-    level = F.one_hot(targets, classes).to(rows)[:, targets.unique()]
+    level = F.one_hot(targets, n_classes).to(rows)[:, targets.unique()]
     levels = level @ torch.linalg.solve(level.T @ inverse @ level, level.T @ inverse)
     rest = inverse - inverse @ levels
     separations = []
     for values in candidates:
         values = values[:MOST_NEIGHBOURS]
-        member = F.one_hot(values, classes).to(rows)
+        member = F.one_hot(values, n_classes).to(rows)
         residuals = rest @ member / rest.diagonal()[:, None]
         scores = member - residuals - levels @ member
         separations.append(
-            _measure_gap_between_values(scores, values, targets, classes)
+            _measure_gap_between_values(scores, values, targets, n_classes)
         )
     return separations
 
 
 def _measure_gap_between_values(
-    scores: Tensor, values: Tensor, targets: Tensor, classes: int
+    scores: Tensor, values: Tensor, targets: Tensor, n_classes: int
 ) -> float:
     """Return how far apart rows with and without a value are, given the class.
 
     In standard deviations of the value's score, of scores [n, k].
     """
-    member = F.one_hot(values, classes).bool()
+    member = F.one_hot(values, n_classes).bool()
     total, weight = 0.0, 0.0
-    for v in range(classes):
-        cells = member[:, v] * classes + targets
-        counts = torch.bincount(cells, minlength=2 * classes).unflatten(0, (2, -1))
-        means = compute_means_by_group(scores[:, v : v + 1], cells, 2 * classes)
+    for v in range(n_classes):
+        cells = member[:, v] * n_classes + targets
+        counts = torch.bincount(cells, minlength=2 * n_classes).unflatten(0, (2, -1))
+        means = compute_means_by_group(scores[:, v : v + 1], cells, 2 * n_classes)
         spread = (scores[:, v : v + 1] - means[cells]).square().mean().sqrt()
         shared = (counts.prod(0) / counts.sum(0).clamp(min=1)).to(scores)
         without, having = means[:, 0].unflatten(0, (2, -1))

@@ -22,9 +22,9 @@ class InputScale(NamedTuple):
     factor: Tensor
 
 
-def create_identity_input_scale(replicas: int) -> InputScale:
+def create_identity_input_scale(n_replicas: int) -> InputScale:
     """Return the scale that leaves inputs as they are."""
-    return InputScale(torch.zeros(replicas, 0), torch.ones(replicas))
+    return InputScale(torch.zeros(n_replicas, 0), torch.ones(n_replicas))
 
 
 def fit_input_scale(inputs: Tensor) -> InputScale:

@@ -68,18 +68,22 @@ def predict_with_easiest_feature_ensemble(
 
 
 def count_correct_answers_by_class(
-    right: Tensor, targets: Tensor, classes: int
+    is_right: Tensor, targets: Tensor, n_classes: int
 ) -> Tensor:
-    """Return [k, 3]: rows of a class, and sums of `right` [n] and of its square."""
-    tally = torch.zeros(classes, 3, dtype=torch.float64)
-    parts = torch.stack([torch.ones_like(right), right, right.square()], 1).double()
+    """Return [k, 3]: rows of a class, and sums of `is_right` [n] and of its square."""
+    tally = torch.zeros(n_classes, 3, dtype=torch.float64)
+    parts = torch.stack(
+        [torch.ones_like(is_right), is_right, is_right.square()], 1
+    ).double()
     return tally.index_add_(0, targets.cpu(), parts.cpu())
 
 
-def compute_p_value_of_correct_counts(before: Tensor, here: Tensor) -> float:
+def compute_p_value_of_correct_counts(
+    counts_before: Tensor, counts_here: Tensor
+) -> float:
     """Return the p-value of a change of how often the answers of a class are right."""
     change, variance = 0.0, 0.0
-    for first, second in zip(before.tolist(), here.tolist(), strict=True):
+    for first, second in zip(counts_before.tolist(), counts_here.tolist(), strict=True):
         if min(first[0], second[0]) < 2:
             continue
         for sign, (n, total, square) in ((1, first), (-1, second)):

@@ -86,20 +86,20 @@ def combine_p_values_of_tests(p_values: Sequence[float | None]) -> float:
 
 
 def compute_class_moments(
-    rows: Tensor, targets: Tensor, classes: int
+    rows: Tensor, targets: Tensor, n_classes: int
 ) -> ClassMeansAndScatter:
     """Return the moments of rows [n, d] with classes [n]."""
-    member = torch.nn.functional.one_hot(targets, classes).to(rows)
+    member = torch.nn.functional.one_hot(targets, n_classes).to(rows)
     counts = member.sum(0)
-    means = compute_means_by_group(rows, targets, classes)
+    means = compute_means_by_group(rows, targets, n_classes)
     return ClassMeansAndScatter(
         counts, means, compress_scatter_matrix_factor(rows - means[targets])
     )
 
 
-def compute_means_by_group(rows: Tensor, groups: Tensor, count: int) -> Tensor:
+def compute_means_by_group(rows: Tensor, group_of_row: Tensor, n_groups: int) -> Tensor:
     """Return the mean [count, d] of rows by group."""
-    member = torch.nn.functional.one_hot(groups, count).to(rows)
+    member = torch.nn.functional.one_hot(group_of_row, n_groups).to(rows)
     return member.T @ rows / member.sum(0).clamp(min=1)[:, None]
 
 
@@ -114,9 +114,9 @@ def pool_class_moments_of_environments(
     return ClassMeansAndScatter(counts, means, compress_scatter_matrix_factor(factor))
 
 
-def compress_scatter_matrix_factor(factor: Tensor, rank: int = RANK) -> Tensor:
+def compress_scatter_matrix_factor(factor: Tensor, max_rank: int = RANK) -> Tensor:
     """Return a factor [rank or d, d] with the same leading part of the scatter."""
-    width = min(rank, factor.shape[1])
+    width = min(max_rank, factor.shape[1])
     values, axes = _compute_eigenvectors_of_scatter(factor)
     values, axes = values[:width], axes[:, :width]
     short = values.sqrt()[:, None] * axes.T
@@ -133,13 +133,15 @@ def find_principal_axes_within_classes(moments: ClassMeansAndScatter) -> Princip
 
 
 def measure_change_of_class_means(
-    past: ClassMeansAndScatter, new: ClassMeansAndScatter, axes: PrincipalAxes
+    past_moments: ClassMeansAndScatter,
+    new_moments: ClassMeansAndScatter,
+    axes: PrincipalAxes,
 ) -> ChangeTestResult:
     """Test whether the differences between class means changed."""
-    weights = compute_precision_of_class_means(past, new)
-    p_value = compute_p_value_along_discriminant(past, new, axes, RIDGE)
+    weights = compute_precision_of_class_means(past_moments, new_moments)
+    p_value = compute_p_value_along_discriminant(past_moments, new_moments, axes, RIDGE)
     few = PrincipalAxes(axes.vectors[:, :AXES], axes.variances[:AXES])
-    change = (new.means - past.means) @ few.vectors
+    change = (new_moments.means - past_moments.means) @ few.vectors
     change = change - weights @ change / weights.sum()
     squares = weights @ change.square() / few.variances
     freedom = max(1, int((weights > 0).sum()) - 1)
@@ -149,8 +151,8 @@ def measure_change_of_class_means(
 
 
 def compute_p_value_along_discriminant(
-    past: ClassMeansAndScatter,
-    new: ClassMeansAndScatter,
+    past_moments: ClassMeansAndScatter,
+    new_moments: ClassMeansAndScatter,
     axes: PrincipalAxes,
     ridge: float,
 ) -> float:
@@ -161,52 +163,61 @@ def compute_p_value_along_discriminant(
     scatter, z is multiplied by 1 - degrees of freedom / rows, as residuals are in
     generalised cross-validation.
     """
-    pooled = compute_pooled_class_means(past, new)
+    pooled = compute_pooled_class_means(past_moments, new_moments)
     ridged = axes.variances + ridge * axes.variances.mean()
     pattern = (pooled @ axes.vectors / ridged) @ axes.vectors.T
-    z, _ = measure_change_of_means_along_pattern(pattern, past, new, axes)
+    z, _ = measure_change_of_means_along_pattern(
+        pattern, past_moments, new_moments, axes
+    )
     freedom = float((axes.variances / ridged).sum())
-    z = z * max(0.0, 1 - freedom / (past.count_rows() + new.count_rows()))
+    z = z * max(
+        0.0, 1 - freedom / (past_moments.count_rows() + new_moments.count_rows())
+    )
     return float(2 * ndtr(-abs(z)))
 
 
 def measure_change_of_means_along_pattern(
     pattern: Tensor,
-    past: ClassMeansAndScatter,
-    new: ClassMeansAndScatter,
+    past_moments: ClassMeansAndScatter,
+    new_moments: ClassMeansAndScatter,
     axes: PrincipalAxes,
 ) -> tuple[float, float]:
     """Return z and the p-value of a change of the sum of pattern [k, d] times means.
 
     The pattern must not depend on the change itself; means pooled over all rows do not.
     """
-    weights = compute_precision_of_class_means(past, new)
+    weights = compute_precision_of_class_means(past_moments, new_moments)
     known = weights > 0
     if known.sum() < 2:
         return 0.0, 1.0
     pattern = (pattern - pattern[known].mean(0)) * known[:, None]
     along = pattern @ axes.vectors
-    change = ((new.means - past.means) @ axes.vectors * along).sum()
+    change = ((new_moments.means - past_moments.means) @ axes.vectors * along).sum()
     spread = (along.square() @ axes.variances)[known] / weights[known]
     z = float(change / spread.sum().sqrt().clamp(min=1e-12))
     return z, float(2 * ndtr(-abs(z)))
 
 
 def compute_precision_of_class_means(
-    past: ClassMeansAndScatter, new: ClassMeansAndScatter
+    past_moments: ClassMeansAndScatter, new_moments: ClassMeansAndScatter
 ) -> Tensor:
     """Return the precision [k] of each class's change of means, for unit variance."""
-    inverse = 1 / past.counts.clamp(min=1e-9) + 1 / new.counts.clamp(min=1e-9)
-    known = (past.counts > 1) & (new.counts > 1)
+    inverse = 1 / past_moments.counts.clamp(min=1e-9) + 1 / new_moments.counts.clamp(
+        min=1e-9
+    )
+    known = (past_moments.counts > 1) & (new_moments.counts > 1)
     return torch.where(known, 1 / inverse, 0.0)
 
 
 def compute_pooled_class_means(
-    past: ClassMeansAndScatter, new: ClassMeansAndScatter
+    past_moments: ClassMeansAndScatter, new_moments: ClassMeansAndScatter
 ) -> Tensor:
     """Return class means [k, d] over all rows, less their own mean."""
-    counts = (past.counts + new.counts).clamp(min=1)[:, None]
-    means = past.counts[:, None] * past.means + new.counts[:, None] * new.means
+    counts = (past_moments.counts + new_moments.counts).clamp(min=1)[:, None]
+    means = (
+        past_moments.counts[:, None] * past_moments.means
+        + new_moments.counts[:, None] * new_moments.means
+    )
     means = means / counts
     return means - means.mean(0)
 

@@ -44,9 +44,9 @@ class RowsWithKnownFeatures(NamedTuple):
     is_hidden: list[bool]
     classes: int
 
-    def compute_logits_of_known_features(self, hidden_too: bool) -> Tensor:
+    def compute_logits_of_known_features(self, with_hidden_features: bool) -> Tensor:
         """Return what frequencies and features say of the classes of rows, [n, k]."""
-        chosen = [hidden_too or not hidden for hidden in self.is_hidden]
+        chosen = [with_hidden_features or not hidden for hidden in self.is_hidden]
         values = self.values[torch.tensor(chosen, dtype=torch.bool)]
         offset = torch.zeros(len(self.targets), self.classes).double()
         for place in range(int(self.places.max()) + 1):
@@ -79,10 +79,10 @@ class HeldOutLogits(NamedTuple):
 
 def train_stable_ensemble(
     model: Model,
-    start: Tensor,
+    initial_params: Tensor,
     inputs: Tensor,
-    seen: list[RowsWithKnownFeatures],
-    is_first: bool,
+    rows_of_replicas: list[RowsWithKnownFeatures],
+    is_first_stage: bool,
     likelihood: Likelihood,
     descent: Descent,
     randomness: Randomness,
@@ -90,33 +90,35 @@ def train_stable_ensemble(
 ) -> tuple[NetworkEnsemble, list[HeldOutLogits]]:
     """Train an ensemble on inputs [replica, n, ...] in the view of their replica."""
     before = subtract_mean_logit(
-        compute_ensemble_member_outputs(model, start, inputs)
+        compute_ensemble_member_outputs(model, initial_params, inputs)
     ).mean(1)
     corrections = [
         torch.zeros(len(s.values), s.classes, s.classes).double()
-        if is_first
+        if is_first_stage
         else tables.measure_feature_leak_into_logits(logits, s.values, s.targets).parts
-        for s, logits in zip(seen, before, strict=True)
+        for s, logits in zip(rows_of_replicas, before, strict=True)
     ]
     offsets = [
-        s.compute_logits_of_known_features(hidden_too=False)
+        s.compute_logits_of_known_features(with_hidden_features=False)
         - sum_corrections_of_features(correction, s.values)
-        for s, correction in zip(seen, corrections, strict=True)
+        for s, correction in zip(rows_of_replicas, corrections, strict=True)
     ]
     offset = torch.stack(offsets).float()
-    targets = torch.stack([s.targets for s in seen])
+    targets = torch.stack([s.targets for s in rows_of_replicas])
     rows = LabelledTrainingRows(inputs, targets, offset)
-    slow = torch.tensor([not is_first and not all(s.is_hidden) for s in seen])
+    slow = torch.tensor(
+        [not is_first_stage and not all(s.is_hidden) for s in rows_of_replicas]
+    )
     pace = torch.where(slow, SLOW, 1.0)
     parts = likelihood, descent, randomness, watch, pace
-    fit = train_ensemble_members(model, start, rows, *parts)
+    fit = train_ensemble_members(model, initial_params, rows, *parts)
     outputs = subtract_mean_logit(
         compute_ensemble_member_outputs(model, fit.params, inputs)
     )
     held_out = select_held_out_outputs_of_members(outputs, fit.folds)
     judged = [
         add_feature_corrections_to_logits(*part)
-        for part in zip(held_out, seen, corrections, strict=True)
+        for part in zip(held_out, rows_of_replicas, corrections, strict=True)
     ]
     gains = [
         compute_logit_scale_of_ensemble(members, t)
@@ -149,14 +151,14 @@ def compute_logit_scale_of_ensemble(outputs: Tensor, targets: Tensor) -> float:
 
 
 def add_feature_corrections_to_logits(
-    held_out: Tensor, seen: RowsWithKnownFeatures, correction: Tensor
+    held_out: Tensor, rows: RowsWithKnownFeatures, correction: Tensor
 ) -> HeldOutLogits:
     """Return held-out logits [n, k] of one replica, corrected and calibrated."""
-    logits = held_out.double() - sum_corrections_of_features(correction, seen.values)
-    leak = tables.measure_feature_leak_into_logits(logits, seen.values, seen.targets)
-    logits = logits - sum_corrections_of_features(leak.parts, seen.values)
-    offset = seen.compute_logits_of_known_features(hidden_too=True)
-    scale = tables.fit_logit_temperature(logits, offset, seen.targets)
+    logits = held_out.double() - sum_corrections_of_features(correction, rows.values)
+    leak = tables.measure_feature_leak_into_logits(logits, rows.values, rows.targets)
+    logits = logits - sum_corrections_of_features(leak.parts, rows.values)
+    offset = rows.compute_logits_of_known_features(with_hidden_features=True)
+    scale = tables.fit_logit_temperature(logits, offset, rows.targets)
     return HeldOutLogits(scale * logits, correction + leak.parts, leak, scale)
 
 

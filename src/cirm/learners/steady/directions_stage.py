@@ -161,22 +161,22 @@ class UnstableFeatureSearch:
     train_reader: ReaderTraining
 
     def run(
-        self, features: list[KnownUnstableFeature], answers: Tensor
+        self, known_features: list[KnownUnstableFeature], network_answers: Tensor
     ) -> FeatureSearchOutcome:
         """Find features one after another, until nothing that changed is left.
 
-        `answers` [n] are those of a network that was taught a known feature.
+        `network_answers` [n] are those of a network that was taught a known feature.
         """
         rows = self.stage.rows.double()
-        parts = self.shape, self.scale, answers
-        seen, rows, values = remove_features_from_rows(rows, features, *parts)
+        parts = self.shape, self.scale, network_answers
+        seen, rows, values = remove_features_from_rows(rows, known_features, *parts)
         read = values
         found: list[tuple[NearestCentreFeature, Tensor]] = []
         past: list[tuple[float, Tensor]] = []
         is_changed_axis_constant, is_unexplained, taught = False, False, None
         comparisons = int(self.stage.places.max()) + (self.past is not None)
         alpha = compute_significance_level(self.level, self.looks, comparisons)
-        series = _measure_moments_of_environments(
+        series = _measure_moments_by_environment(
             rows, self.stage, self.past, self.classes
         )
         kernels = self._measure_kernel_moments(seen, self.kernel)
@@ -219,9 +219,9 @@ class UnstableFeatureSearch:
         moments = reduce(search.pool_class_moments_of_environments, series)
         taught_ones = [bool(feature.is_taught) for feature, _ in found]
         views, seen = self._fit_views_that_hide_features(
-            seen, read[len(features) :], taught_ones, len(features)
+            seen, read[len(known_features) :], taught_ones, len(known_features)
         )
-        hidden = [known.view.does_view_change_rows() for known in features]
+        hidden = [known.view.does_view_change_rows() for known in known_features]
         hidden += [view.does_view_change_rows() for view in views]
         if found:  # what was kept of earlier environments still shows the feature
             kernels = self._measure_kernel_moments(seen, None)
@@ -246,35 +246,35 @@ class UnstableFeatureSearch:
         )
 
     def _measure_kernel_moments(
-        self, seen: Tensor, past: ClassMeansAndScatter | None
+        self, shown_rows: Tensor, past: ClassMeansAndScatter | None
     ) -> list[ClassMeansAndScatter]:
         """Return the moments of random features, of the past, if any, and of rows."""
-        rows = compute_kernel_features(seen, self.width)
-        return _measure_moments_of_environments(rows, self.stage, past, self.classes)
+        rows = compute_kernel_features(shown_rows, self.width)
+        return _measure_moments_by_environment(rows, self.stage, past, self.classes)
 
     def _find_feature_behind_change(
         self,
         rows: Tensor,
-        compared: EnvironmentComparison,
-        tested: EasiestFeaturePredictions | None,
-        is_first: bool,
+        comparison: EnvironmentComparison,
+        easiest_predictions: EasiestFeaturePredictions | None,
+        is_first_feature: bool,
     ) -> tuple[FeatureWithValues | None, Tensor | None]:
         """Return the feature behind a change, and a network if it was taught one.
 
         The first feature of all may be one that inputs do not show clearly.
         """
-        targets, axes = self.stage.targets, compared.axes
+        targets, axes = self.stage.targets, comparison.axes
         change = search.measure_change_of_class_means(
-            compared.before, compared.here, axes
+            comparison.before, comparison.here, axes
         )
         count = count_image_statistics(self.shape)
         guesses = build_first_feature_guesses(rows, count, targets, change, axes)
-        if tested is not None:
-            guesses.append(InitialFeature(tested.answers, axes))
-        parts = compared.before, compared.here, axes
+        if easiest_predictions is not None:
+            guesses.append(InitialFeature(easiest_predictions.answers, axes))
+        parts = comparison.before, comparison.here, axes
         finding = find_clearest_changed_feature(rows, targets, guesses, *parts)
         separation = 0.0 if finding is None else finding.separation
-        if not is_first or separation > CLEAR:
+        if not is_first_feature or separation > CLEAR:
             return (finding if separation > SEPARATE else None), None
         is_clear = separation > SEPARATE
         network, answers = self.train_reader()
@@ -297,7 +297,7 @@ class UnstableFeatureSearch:
         return build_network_feature(answers, rows, self.classes, gaps[0]), network
 
     def _fit_views_that_hide_features(
-        self, seen: Tensor, values: list[Tensor], is_taught: list[bool], first: int
+        self, rows: Tensor, values: list[Tensor], is_taught: list[bool], n_hidden: int
     ) -> tuple[list[FeatureHidingView], Tensor]:
         """Return views that hide features with values [n], and rows as seen in them.
 
@@ -305,26 +305,26 @@ class UnstableFeatureSearch:
         colour, a mark that was coloured with it afterwards. The order in which features
         were found and its reverse are tried; the one that hides them better is taken.
         """
-        best: tuple[float, list[FeatureHidingView], Tensor] = torch.inf, [], seen
+        best: tuple[float, list[FeatureHidingView], Tensor] = (torch.inf, [], rows)
         orders = [list(range(len(values)))]
         orders += [orders[0][::-1]] if len(values) > 1 else []
         for order in orders:
             views: dict[int, FeatureHidingView] = {}
-            rows = seen
-            for turn, j in enumerate(order, first):
-                view, rows = self._fit_view_that_hides_feature(
-                    rows, values[j], is_taught[j]
+            shown = rows
+            for turn, j in enumerate(order, n_hidden):
+                view, shown = self._fit_view_that_hides_feature(
+                    shown, values[j], is_taught[j]
                 )
                 views[j] = view._replace(turn=torch.tensor(float(turn)))
             if len(orders) == 1:  # there is nothing to compare
-                return [views[j] for j in order], rows
-            total = sum(self._measure_feature_visibility(rows, v) for v in values)
+                return [views[j] for j in order], shown
+            total = sum(self._measure_feature_visibility(shown, v) for v in values)
             if total < best[0] or not best[1]:
-                best = total, [views[j] for j in orders[0]], rows
+                best = total, [views[j] for j in orders[0]], shown
         return best[1], best[2]
 
     def _fit_view_that_hides_feature(
-        self, seen: Tensor, values: Tensor, is_taught: bool
+        self, rows: Tensor, values: Tensor, is_taught: bool
     ) -> tuple[FeatureHidingView, Tensor]:
         """Return the simplest view that hides a feature, and rows as seen in it.
 
@@ -332,54 +332,54 @@ class UnstableFeatureSearch:
         a network reads is neither a colour nor a pattern, but may be in one place.
         """
         targets, k = self.stage.targets, self.classes
-        channels = fit_feature_hiding_view(seen, values, targets, k, self.shape)
+        channels = fit_feature_hiding_view(rows, values, targets, k, self.shape)
         none = build_view_that_hides_nothing(channels)
         views = []
         if not is_taught:
-            mixed = hide_feature_in_rows(channels, seen, values)
+            mixed = hide_feature_in_rows(channels, rows, values)
             views = [
                 channels,
-                add_mean_pattern_to_hiding_view(none, seen, values, targets, k),
+                add_mean_pattern_to_hiding_view(none, rows, values, targets, k),
             ]
             if channels.does_view_change_rows():
                 views.append(
                     add_mean_pattern_to_hiding_view(channels, mixed, values, targets, k)
                 )
         if len(self.shape) == 3:  # single entries of a vector are no place
-            views.append(erase_changed_entries(none, seen, values, targets, k))
+            views.append(erase_changed_entries(none, rows, values, targets, k))
         for view in filter(FeatureHidingView.does_view_change_rows, views):
-            apart = hide_feature_in_rows(view, seen, values)
+            apart = hide_feature_in_rows(view, rows, values)
             if self._measure_feature_visibility(apart, values) < HIDDEN and not (
                 is_taught and self._can_kernel_read_feature(apart, values)
             ):
                 return view, apart
-        return none, seen
+        return none, rows
 
-    def _can_kernel_read_feature(self, seen: Tensor, values: Tensor) -> bool:
+    def _can_kernel_read_feature(self, shown_rows: Tensor, values: Tensor) -> bool:
         """Whether a kernel reads values [n], as networks could, from rows [n, d]."""
         (gap,) = measure_separation_by_kernel(
-            seen, [values], self.stage.targets, self.classes
+            shown_rows, [values], self.stage.targets, self.classes
         )
         return gap > READABLE
 
-    def _measure_feature_visibility(self, seen: Tensor, values: Tensor) -> float:
+    def _measure_feature_visibility(self, shown_rows: Tensor, values: Tensor) -> float:
         """Return how well rows still show the values [n] of a feature."""
         pair = values, self.stage.targets
         return measure_feature_visibility(
-            seen, *pair, self.classes, self.shape, self.scale
+            shown_rows, *pair, self.classes, self.shape, self.scale
         )
 
     def _infer_past_value_counts(
         self,
         rows: Tensor,
-        series: list[ClassMeansAndScatter],
-        finding: FeatureWithValues,
+        moments_in_order: list[ClassMeansAndScatter],
+        feature: FeatureWithValues,
     ) -> Tensor:
         """Return counts [class, value] of earlier environments, zero if unknown."""
-        if self.past is None or finding.feature.is_taught:
+        if self.past is None or feature.feature.is_taught:
             return torch.zeros(self.classes, self.classes).double()
-        scores, past = finding.feature.scores.to(rows), series[0]
-        pair = finding.values, self.stage.targets
+        scores, past = feature.feature.scores.to(rows), moments_in_order[0]
+        pair = feature.values, self.stage.targets
         table = tables.infer_value_table_of_past_rows(
             rows @ scores, past.means @ scores, *pair
         )
@@ -414,13 +414,13 @@ def remove_directions_from_rows(rows: Tensor, traces: Tensor) -> Tensor:
     return rows - rows @ traces.T @ traces
 
 
-def compute_significance_level(level: float, looks: int, comparisons: int) -> float:
+def compute_significance_level(level: float, n_looks: int, n_comparisons: int) -> float:
     """Return the level of the next comparisons, after so many earlier ones.
 
     All levels of a sequence, however long, add up to `level`.
     """
     total = 0.0
-    for look in range(looks, looks + comparisons):
+    for look in range(n_looks, n_looks + n_comparisons):
         rest = (1 - FIRST_LOOK) * 6 / torch.pi**2 / max(1, look) ** 2
         total += level * (FIRST_LOOK if look == 0 else rest)
     return total
@@ -447,39 +447,39 @@ def _does_feature_explain_change(
     return sizes[1] < (1 - EXPLAINED) * sizes[0]
 
 
-def _measure_moments_of_environments(
+def _measure_moments_by_environment(
     rows: Tensor,
-    stage: LabelledStageRows,
-    past: ClassMeansAndScatter | None,
-    classes: int,
+    stage_rows: LabelledStageRows,
+    past_moments: ClassMeansAndScatter | None,
+    n_classes: int,
 ) -> list[ClassMeansAndScatter]:
     """Return the moments of the past, if any, and of each environment."""
-    series = [] if past is None else [past]
-    for place in range(int(stage.places.max()) + 1):
-        here = stage.places == place
+    series = [] if past_moments is None else [past_moments]
+    for place in range(int(stage_rows.places.max()) + 1):
+        here = stage_rows.places == place
         series.append(
             search.compute_class_moments(
-                rows[here].double(), stage.targets[here], classes
+                rows[here].double(), stage_rows.targets[here], n_classes
             )
         )
     return series
 
 
 def _find_most_changed_environment(
-    series: list[ClassMeansAndScatter],
+    moments_in_order: list[ClassMeansAndScatter],
     hypothesis: EasiestFeaturePredictions | None,
-    kernels: list[ClassMeansAndScatter],
+    kernel_moments: list[ClassMeansAndScatter],
 ) -> EnvironmentComparison:
     """Compare each environment with all before, and return the clearest change.
 
     Besides the moments of each environment there may be those of random features.
     """
     results = []
-    before = series[0]
-    by_kernel: list[float | None] = [None] * len(series)
-    if len(kernels) == len(series):
-        by_kernel = _compare_kernel_moments_of_environments(kernels)
-    for i, here in enumerate(series[1:]):
+    before = moments_in_order[0]
+    by_kernel: list[float | None] = [None] * len(moments_in_order)
+    if len(kernel_moments) == len(moments_in_order):
+        by_kernel = _compare_kernel_moments_of_environments(kernel_moments)
+    for i, here in enumerate(moments_in_order[1:]):
         pooled = search.pool_class_moments_of_environments(before, here)
         axes = search.find_principal_axes_within_classes(pooled)
         change = search.measure_change_of_class_means(before, here, axes)
@@ -502,12 +502,12 @@ def _find_most_changed_environment(
 
 
 def _compare_kernel_moments_of_environments(
-    kernels: list[ClassMeansAndScatter],
+    kernel_moments: list[ClassMeansAndScatter],
 ) -> list[float | None]:
     """Compare random features of each environment with all before: p-values."""
     results: list[float | None] = []
-    before = kernels[0]
-    for here in kernels[1:]:
+    before = kernel_moments[0]
+    for here in kernel_moments[1:]:
         pooled = search.pool_class_moments_of_environments(before, here)
         axes = search.find_principal_axes_within_classes(pooled)
         results.append(

@@ -30,19 +30,21 @@ BESIDE = 3  # networks that learn beside plain answers; five are no better
 
 
 def choose_start_networks_of_ensemble(
-    state: SteadyNetworkState, new: Tensor, outcomes: list[FeatureSearchOutcome]
+    state: SteadyNetworkState,
+    new_networks: Tensor,
+    outcomes: list[FeatureSearchOutcome],
 ) -> Tensor:
     """Return the networks [replica, member, p] from which stable models start.
 
-    They are `new` if what changed is gone. When the first features are found and no
-    view hides them, they are the networks beside the plain answers: what those of
-    before know of a feature can only be subtracted as far as it is read.
+    They are `new_networks` if what changed is gone. When the first features are found
+    and no view hides them, they are the networks beside the plain answers: what those
+    of before know of a feature can only be subtracted as far as it is read.
     """
     start = state.members.clone()
     for r, outcome in enumerate(outcomes):
         is_first = bool(outcome.found) and not state.found[r] and bool(state.places[r])
         if outcome.is_changed_axis_constant:
-            start[r] = new[r]
+            start[r] = new_networks[r]
         elif is_first and not all(outcome.is_hidden):
             start[r] = state.beside[r]
     return start
@@ -51,9 +53,9 @@ def choose_start_networks_of_ensemble(
 def train_members_beside_plain_ensemble(
     model: Model,
     state: SteadyNetworkState,
-    fit: NetworkEnsemble,
+    ensemble: NetworkEnsemble,
     inputs: Tensor,
-    known: list[RowsWithKnownFeatures],
+    rows_of_replicas: list[RowsWithKnownFeatures],
     likelihood: Likelihood,
     descent: Descent,
     randomness: Randomness,
@@ -61,19 +63,19 @@ def train_members_beside_plain_ensemble(
     """Return the state with networks trained beside plain answers, if needed.
 
     They are needed until a feature was found. The answers are those of the networks of
-    `fit` on held-out rows. To save time a few networks are trained, which members
+    `ensemble` on held-out rows. To save time a few networks are trained, which members
     share.
     """
     if state.found.all():
-        return state._replace(beside=fit.params)
-    outputs = compute_ensemble_member_outputs(model, fit.params, inputs)
-    plain = select_held_out_outputs_of_members(outputs, fit.folds).argmax(-1)
+        return state._replace(beside=ensemble.params)
+    outputs = compute_ensemble_member_outputs(model, ensemble.params, inputs)
+    plain = select_held_out_outputs_of_members(outputs, ensemble.folds).argmax(-1)
     seen = [
         s._replace(values=own[None], is_hidden=[False])
-        for s, own in zip(known, plain, strict=True)
+        for s, own in zip(rows_of_replicas, plain, strict=True)
     ]
     offset = torch.stack(
-        [s.compute_logits_of_known_features(hidden_too=True) for s in seen]
+        [s.compute_logits_of_known_features(with_hidden_features=True) for s in seen]
     ).float()
     targets = torch.stack([s.targets for s in seen])
     rows = LabelledTrainingRows(inputs, targets, offset)
@@ -81,6 +83,6 @@ def train_members_beside_plain_ensemble(
     params = train_ensemble_members(
         model, few, rows, likelihood, descent, randomness
     ).params
-    params = params[:, torch.arange(fit.params.shape[1]) % params.shape[1]]
+    params = params[:, torch.arange(ensemble.params.shape[1]) % params.shape[1]]
     is_found = state.found.bool()[:, None, None]
-    return state._replace(beside=torch.where(is_found, fit.params, params))
+    return state._replace(beside=torch.where(is_found, ensemble.params, params))

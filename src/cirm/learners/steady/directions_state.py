@@ -156,10 +156,10 @@ def create_initial_directions_state(members: Tensor) -> SteadyNetworkState:
 
 
 def allocate_directions_state_tensors(
-    state: SteadyNetworkState, shape: tuple[int, ...], classes: int
+    state: SteadyNetworkState, shape: tuple[int, ...], n_classes: int
 ) -> SteadyNetworkState:
     """Return the first state with room for what inputs of a shape need."""
-    k, c, s = classes, count_image_channels(shape), count_image_statistics(shape)
+    k, c, s = n_classes, count_image_channels(shape), count_image_statistics(shape)
     d = torch.Size(shape).numel() + s
 
     def allocate_zeros(*sizes: int) -> Tensor:
@@ -215,7 +215,7 @@ def remove_adaptation_from_state(state: SteadyNetworkState) -> SteadyNetworkStat
     return state._replace(adaptation=kept._replace(draws=draws, notes=notes))
 
 
-def list_unstable_features_of_replica(
+def get_unstable_features_of_replica(
     state: SteadyNetworkState,
 ) -> list[KnownUnstableFeature]:
     """Return the features of one replica."""

@@ -39,13 +39,13 @@ class ValueTableEstimate(NamedTuple):
 
 
 def count_feature_values_by_class(
-    values: Tensor, targets: Tensor, classes: int
+    values: Tensor, targets: Tensor, n_classes: int
 ) -> Tensor:
     """Return how often each value [feature, n] comes with each class."""
-    counts = torch.zeros(len(values), classes * classes, dtype=torch.float64)
+    counts = torch.zeros(len(values), n_classes * n_classes, dtype=torch.float64)
     for row, feature in zip(counts, values, strict=True):
-        row += torch.bincount(targets * classes + feature, minlength=classes**2)
-    return counts.unflatten(1, (classes, classes))
+        row += torch.bincount(targets * n_classes + feature, minlength=n_classes**2)
+    return counts.unflatten(1, (n_classes, n_classes))
 
 
 def convert_counts_to_probabilities(counts: Tensor) -> Tensor:
@@ -67,16 +67,16 @@ def compute_class_log_likelihoods(log_tables: Tensor, values: Tensor) -> Tensor:
 
 
 def estimate_value_tables_by_em(
-    logits: Tensor, values: Tensor, seen: Tensor | None = None
+    logits: Tensor, values: Tensor, known_tables: Tensor | None = None
 ) -> ValueTableEstimate:
     """Estimate the tables of rows without labels, by EM from the stable logits [n, k].
 
     Class frequencies are those of the logits. The prior of a class's table is a
     Dirichlet distribution, about the frequencies of the values in the rows and more or
     less concentrated, or about the tables of environments with labels, if some were
-    `seen`. With two classes EM may also lead to the mirror image, in which the tables
-    of the classes are exchanged. Each of these is weighted by its evidence (Laplace's
-    approximation), and so is "features say nothing here".
+    `known_tables`. With two classes EM may also lead to the mirror image, in which the
+    tables of the classes are exchanged. Each of these is weighted by its evidence
+    (Laplace's approximation), and so is "features say nothing here".
     """
     logits = logits.double()
     member = F.one_hot(values, logits.shape[1]).double()  # [feature, n, value]
@@ -98,7 +98,11 @@ def estimate_value_tables_by_em(
             if known is None or (known - tables).abs().max() > SAME:
                 parts = rows * even, logits, values, member
                 modes.append(_approximate_posterior_of_value_tables(tables, *parts))
-    images = [] if seen is None else [seen.double(), seen.double().flip(1)]
+    images = (
+        []
+        if known_tables is None
+        else [known_tables.double(), known_tables.double().flip(1)]
+    )
     for tables in images[: len(starts)]:
         parts = SEEN * tables, logits, values, member
         modes.append(

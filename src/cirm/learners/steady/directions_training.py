@@ -53,7 +53,7 @@ class NetworkEnsemble(NamedTuple):
 
 def train_ensemble_members(
     model: Model,
-    start: Tensor,
+    initial_params: Tensor,
     rows: LabelledTrainingRows,
     likelihood: Likelihood,
     descent: Descent,
@@ -61,18 +61,18 @@ def train_ensemble_members(
     watch: Watch = ignore_training_steps,
     pace: Tensor | None = None,
 ) -> NetworkEnsemble:
-    """Train members from parameters `start` [replica, member, p].
+    """Train members from parameters `initial_params` [replica, member, p].
 
     `pace` [replica] are factors of the learning rate.
 
     A member trains on all folds but its own and stops where it predicts its own best.
     Weight decay pulls it towards where it started, or to zero from a new start.
     """
-    replicas, members, _ = start.shape
+    replicas, members, _ = initial_params.shape
     n = rows.targets.shape[1]
     folds = randomness.at("folds").permutation(n).remainder(members)
     taken, left = _split_rows_into_folds(folds, members)
-    params = start.flatten(0, 1)
+    params = initial_params.flatten(0, 1)
     best, early = params.clone(), params.clone()
     lowest = torch.full((len(params),), torch.inf)
     since = torch.zeros(len(params), dtype=torch.long)
@@ -160,33 +160,35 @@ def _compute_losses_of_members(
     return likelihood.compute_losses(outputs, rows.targets).mean(-1)
 
 
-def _split_rows_into_folds(folds: Tensor, members: int) -> tuple[Tensor, Tensor]:
+def _split_rows_into_folds(folds: Tensor, n_members: int) -> tuple[Tensor, Tensor]:
     """Return the rows [model, m] that each member trains on, and those left out."""
     n = folds.shape[1]
-    fewest = max(1, n // members)
+    fewest = max(1, n // n_members)
     taken, left = [], []
     for fold in folds:
-        for member in range(members):
+        for member in range(n_members):
             out, rest = (fold == member).nonzero()[:, 0], (fold != member).nonzero()
             rest = rest[:, 0] if len(rest) else out
             left.append(out[:fewest] if len(out) else rest[:fewest])
-            taken.append(rest[: max(1, n - -(-n // members))])
+            taken.append(rest[: max(1, n - -(-n // n_members))])
     return torch.stack(taken), torch.stack(left)
 
 
 def _select_training_rows_of_members(
     rows: LabelledTrainingRows,
-    places: Tensor,
-    members: int,
-    models: Tensor | None = None,
+    row_indices: Tensor,
+    n_members: int,
+    model_indices: Tensor | None = None,
 ) -> LabelledTrainingRows:
-    """Return the rows at `places` [model, m] of the replica of each model."""
-    models = torch.arange(len(places)) if models is None else models
+    """Return the rows at `row_indices` [model, m] of the replica of each model."""
+    model_indices = (
+        torch.arange(len(row_indices)) if model_indices is None else model_indices
+    )
     n = rows.targets.shape[1]
-    flat = (places + (models // members * n)[:, None]).flatten()
+    flat = (row_indices + (model_indices // n_members * n)[:, None]).flatten()
     return LabelledTrainingRows(
         *(
-            t.flatten(0, 1).index_select(0, flat).unflatten(0, places.shape)
+            t.flatten(0, 1).index_select(0, flat).unflatten(0, row_indices.shape)
             for t in rows
         )
     )

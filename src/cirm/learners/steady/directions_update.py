@@ -23,19 +23,19 @@ from cirm.learners.steady.directions_views import FeatureHidingView
 def build_state_after_feature_search(
     state: SteadyNetworkState,
     outcome: FeatureSearchOutcome,
-    judged: HeldOutLogits,
+    held_out_logits: HeldOutLogits,
     targets: Tensor,
-    places: Tensor,
+    environment_of_row: Tensor,
 ) -> SteadyNetworkState:
     """Return the state after a stage; its networks are left as they were."""
-    classes = judged.logits.shape[1]
+    classes = held_out_logits.logits.shape[1]
     for j, found in enumerate(outcome.found, int(state.found)):
         state = _store_feature_in_state(state, j, found)
     correction = torch.zeros_like(state.correction)
     if len(outcome.values):
-        correction[: len(outcome.values)] = judged.correction.to(correction)
+        correction[: len(outcome.values)] = held_out_logits.correction.to(correction)
     logits = (
-        judged.logits
+        held_out_logits.logits
         + tables.convert_counts_to_probabilities(outcome.moments.counts).log()
     )
     right = float((logits.argmax(-1) == targets).double().mean())
@@ -43,16 +43,18 @@ def build_state_after_feature_search(
         state = state._replace(taught=outcome.taught)
     state = state._replace(
         correction=correction,
-        temperature=torch.tensor(judged.temperature),
+        temperature=torch.tensor(held_out_logits.temperature),
         moments=outcome.moments,
         kernel=outcome.kernel,
         found=torch.tensor(float(len(outcome.values))),
         looks=torch.tensor(float(outcome.looks)),
         unexplained=state.unexplained + float(outcome.is_unexplained),
-        leak=torch.tensor([judged.leak.size, judged.leak.error, right]),
+        leak=torch.tensor(
+            [held_out_logits.leak.size, held_out_logits.leak.error, right]
+        ),
     )
-    for place in range(int(places.max()) + 1):
-        here = places == place
+    for place in range(int(environment_of_row.max()) + 1):
+        here = environment_of_row == place
         values = outcome.values[:, here]
         counts = tables.count_feature_values_by_class(values, targets[here], classes)
         seen = pool_value_tables_of_environments(state, len(values))
@@ -63,26 +65,30 @@ def build_state_after_feature_search(
 
 
 def _store_feature_in_state(
-    state: SteadyNetworkState, j: int, found: FoundUnstableFeature
+    state: SteadyNetworkState, index: int, feature: FoundUnstableFeature
 ) -> SteadyNetworkState:
     """Return the state with a feature at position j."""
 
-    def put_value_into_tensor(room: Tensor, value: Tensor) -> Tensor:
-        room = room.clone()
-        room[j] = value.to(room)
-        return room
+    def copy_tensor_with_value_at_index(tensor: Tensor, value: Tensor) -> Tensor:
+        tensor = tensor.clone()
+        tensor[index] = value.to(tensor)
+        return tensor
 
     table, places = state.tables.clone(), int(state.places)
     if places:
-        table[:places, j] = found.past.to(table) / places
-    known = found.known
+        table[:places, index] = feature.past.to(table) / places
+    known = feature.known
     return state._replace(
         features=NearestCentreFeature(
-            *map(put_value_into_tensor, state.features, known.feature)
+            *map(copy_tensor_with_value_at_index, state.features, known.feature)
         ),
-        views=FeatureHidingView(*map(put_value_into_tensor, state.views, known.view)),
-        traces=put_value_into_tensor(state.traces, known.traces),
-        p_values=put_value_into_tensor(state.p_values, torch.tensor(found.p_value)),
+        views=FeatureHidingView(
+            *map(copy_tensor_with_value_at_index, state.views, known.view)
+        ),
+        traces=copy_tensor_with_value_at_index(state.traces, known.traces),
+        p_values=copy_tensor_with_value_at_index(
+            state.p_values, torch.tensor(feature.p_value)
+        ),
         tables=table,
     )
 

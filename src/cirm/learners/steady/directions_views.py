@@ -77,7 +77,7 @@ def fit_feature_hiding_view(
     rows: Tensor,
     values: Tensor,
     targets: Tensor,
-    classes: int,
+    n_classes: int,
     shape: tuple[int, ...],
 ) -> FeatureHidingView:
     """Return the view that takes a feature out of rows [n, d], given their classes.
@@ -85,7 +85,7 @@ def fit_feature_hiding_view(
     The shape of the inputs, [channel, height, width] or [d], tells what they are. Rows
     are left as they are if their channels do not depend on the feature.
     """
-    k, channels = classes, count_image_channels(shape)
+    k, channels = n_classes, count_image_channels(shape)
     even = torch.eye(channels).to(rows).expand(k, -1, -1)
     nothing = torch.zeros(k, rows.shape[1]).to(rows)
     zero = torch.tensor(0.0)
@@ -113,7 +113,11 @@ def fit_feature_hiding_view(
 
 
 def add_mean_pattern_to_hiding_view(
-    view: FeatureHidingView, seen: Tensor, values: Tensor, targets: Tensor, classes: int
+    view: FeatureHidingView,
+    shown_rows: Tensor,
+    values: Tensor,
+    targets: Tensor,
+    n_classes: int,
 ) -> FeatureHidingView:
     """Return a view that also gives each value the mean picture of the common one.
 
@@ -121,49 +125,61 @@ def add_mean_pattern_to_hiding_view(
     rows [n, d], as seen in the view so far, of the same class.
     """
     return view._replace(
-        pattern=_measure_clear_differences_of_means(seen, values, targets, classes)
+        pattern=_measure_clear_differences_of_means(
+            shown_rows, values, targets, n_classes
+        )
     )
 
 
 def erase_changed_entries(
-    view: FeatureHidingView, seen: Tensor, values: Tensor, targets: Tensor, classes: int
+    view: FeatureHidingView,
+    shown_rows: Tensor,
+    values: Tensor,
+    targets: Tensor,
+    n_classes: int,
 ) -> FeatureHidingView:
     """Return a view without the entries whose mean or spread depends on the value.
 
     A part of the picture that is covered, cut out or painted over cannot be restored.
     Nothing is erased if this would take more than half of the variance within classes.
     """
-    centred = seen - compute_means_by_group(seen, targets, classes)[targets]
-    erased = torch.zeros(seen.shape[1], dtype=torch.bool)
-    for entries in (seen, centred.square()):
+    centred = (
+        shown_rows - compute_means_by_group(shown_rows, targets, n_classes)[targets]
+    )
+    erased = torch.zeros(shown_rows.shape[1], dtype=torch.bool)
+    for entries in (shown_rows, centred.square()):
         erased |= _measure_clear_differences_of_means(
-            entries, values, targets, classes
+            entries, values, targets, n_classes
         ).any(0)
     variances = centred.square().mean(0)
     if variances[erased].sum() > MOST_ERASED * variances.sum():
         return view
-    return view._replace(erased=erased.to(seen))
+    return view._replace(erased=erased.to(shown_rows))
 
 
 def _measure_clear_differences_of_means(
-    seen: Tensor, values: Tensor, targets: Tensor, classes: int
+    shown_rows: Tensor, values: Tensor, targets: Tensor, n_classes: int
 ) -> Tensor:
     """Return what the mean of each value lacks to the common one, given the class.
 
     Gaps [value, d] that may be noise are zero.
     """
-    k = classes
-    counts = torch.bincount(values * k + targets, minlength=k * k).to(seen)
+    k = n_classes
+    counts = torch.bincount(values * k + targets, minlength=k * k).to(shown_rows)
     counts = counts.unflatten(0, (k, k))  # [value, class]
-    means = compute_means_by_group(seen, values * k + targets, k * k).unflatten(
+    means = compute_means_by_group(shown_rows, values * k + targets, k * k).unflatten(
         0, (k, k)
     )
     common = int(counts.sum(1).argmax())
     shared = counts * counts[common] / (counts + counts[common]).clamp(min=1)
     rows = shared.sum(1, keepdim=True).clamp(min=1e-9)
     gaps = torch.einsum("vk,vkd->vd", shared, means[common] - means) / rows
-    noise = (seen - means[values, targets]).square().mean(0).clamp(min=1e-12) / rows
-    clear = 2 * math.log(max(2, seen.shape[1]))  # the largest square of so much noise
+    noise = (shown_rows - means[values, targets]).square().mean(0).clamp(
+        min=1e-12
+    ) / rows
+    clear = 2 * math.log(
+        max(2, shown_rows.shape[1])
+    )  # the largest square of so much noise
     return torch.where(gaps.square() > clear * noise, gaps, 0.0)
 
 
@@ -177,10 +193,10 @@ def build_view_that_hides_nothing(view: FeatureHidingView) -> FeatureHidingView:
 
 
 def measure_feature_visibility(
-    seen: Tensor,
+    shown_rows: Tensor,
     values: Tensor,
     targets: Tensor,
-    classes: int,
+    n_classes: int,
     shape: tuple[int, ...],
     scale: ImageStatisticsScale,
 ) -> float:
@@ -190,20 +206,20 @@ def measure_feature_visibility(
     reads them from the others: from the rows, from their statistics, and from squares
     along the leading axes, since what moves no mean may still change a spread.
     """
-    rows = append_image_statistics(seen, shape, scale)
+    rows = append_image_statistics(shown_rows, shape, scale)
     known, new = slice(0, None, 2), slice(1, None, 2)
     rows = torch.cat(
-        [rows, _compute_squared_norm_along_axes(rows, known, targets, classes)], 1
+        [rows, _compute_squared_norm_along_axes(rows, known, targets, n_classes)], 1
     )
     axes = find_principal_axes_within_classes(
-        compute_class_moments(rows[known], targets[known], classes)
+        compute_class_moments(rows[known], targets[known], n_classes)
     )
     scores = rows @ fit_value_discriminants(
-        rows[known], values[known], targets[known], classes, axes
+        rows[known], values[known], targets[known], n_classes, axes
     )
-    member = torch.nn.functional.one_hot(values, classes).to(rows)
+    member = torch.nn.functional.one_hot(values, n_classes).to(rows)
     parts = [
-        p[new] - compute_means_by_group(p[new], targets[new], classes)[targets[new]]
+        p[new] - compute_means_by_group(p[new], targets[new], n_classes)[targets[new]]
         for p in (scores, member)
     ]
     read, true = (part / part.norm().clamp(min=1e-9) for part in parts)
@@ -211,10 +227,12 @@ def measure_feature_visibility(
 
 
 def _compute_squared_norm_along_axes(
-    rows: Tensor, known: slice, targets: Tensor, classes: int
+    rows: Tensor, fitting_rows: slice, targets: Tensor, n_classes: int
 ) -> Tensor:
     """Return squares [n, a] of centred rows along the leading axes of some rows."""
-    moments = compute_class_moments(rows[known], targets[known], classes)
+    moments = compute_class_moments(
+        rows[fitting_rows], targets[fitting_rows], n_classes
+    )
     axes = find_principal_axes_within_classes(moments)
     centred = (rows - moments.means[targets]) @ axes.vectors[:, :AXES]
     squares = centred.square() / axes.variances[:AXES]
@@ -222,7 +240,7 @@ def _compute_squared_norm_along_axes(
 
 
 def _do_channels_depend_on_value(
-    mixing: Tensor, residuals: Tensor, values: Tensor, common: int
+    mixing: Tensor, residuals: Tensor, values: Tensor, common_value: int
 ) -> bool:
     """Whether the channels of some value vary unlike those of the common one.
 
@@ -238,7 +256,7 @@ def _do_channels_depend_on_value(
         gains = mixing.flatten()
         return bool((gains < 0).any()) or bool((gains.log().abs() > COLOUR).any())
     gaps = [
-        measure_channel_covariance(value) - measure_channel_covariance(common)
+        measure_channel_covariance(value) - measure_channel_covariance(common_value)
         for value in values.unique().tolist()
     ]
     return max(float(gap.norm()) for gap in gaps) > COLOUR
@@ -250,17 +268,19 @@ def _fit_channel_mixing(
     values: Tensor,
     targets: Tensor,
     shared: Tensor,
-    common: int,
+    common_value: int,
 ) -> Tensor:
     """Return the matrices that give each value the channels of the common one."""
-    gains = _compute_factors_of_equal_contrast(pixels, values, targets, shared, common)
+    gains = _compute_factors_of_equal_contrast(
+        pixels, values, targets, shared, common_value
+    )
     mixing = torch.eye(pixels.shape[1]).to(pixels).repeat(len(means), 1, 1)
     for value in range(len(means)):
-        if value != common and shared[value].sum() > 0:
+        if value != common_value and shared[value].sum() > 0:
             mixing[value] = gains[value] * _fit_channel_matching_matrix(
-                pixels[values == common],
+                pixels[values == common_value],
                 pixels[values == value],
-                means[common],
+                means[common_value],
                 means[value],
                 shared[value],
             )
@@ -273,7 +293,7 @@ def _fit_channel_offset(
     values: Tensor,
     targets: Tensor,
     shared: Tensor,
-    common: int,
+    common_value: int,
 ) -> Tensor:
     """Return what mixed channels of each value lack, if that cannot be noise, [k, c].
 
@@ -285,7 +305,7 @@ def _fit_channel_offset(
     noise = (mixed - means[values * k + targets]).square().mean(0)
     means = means.unflatten(0, (k, k))  # [value, class, channel]
     rows = shared.sum(1, keepdim=True).clamp(min=1e-9)
-    gaps = torch.einsum("vk,vki->vi", shared, means[common] - means) / rows
+    gaps = torch.einsum("vk,vki->vi", shared, means[common_value] - means) / rows
     return torch.where(gaps.square() * rows > CLEAR**2 * noise, gaps, 0.0)
 
 
@@ -308,7 +328,7 @@ def _fit_channel_matching_matrix(
 
 
 def _compute_factors_of_equal_contrast(
-    pixels: Tensor, values: Tensor, targets: Tensor, shared: Tensor, common: int
+    pixels: Tensor, values: Tensor, targets: Tensor, shared: Tensor, common_value: int
 ) -> Tensor:
     """Return the factors [k] that give each value the contrast of the common one.
 
@@ -323,7 +343,7 @@ def _compute_factors_of_equal_contrast(
     ).to(pixels)
     parts = torch.linalg.pinv(design.T @ design, rtol=1e-6) @ (design.T @ contrast)
     noise = (contrast - design @ parts).square().mean()
-    gains = parts[common] - parts[:k]
+    gains = parts[common_value] - parts[:k]
     squares = gains.square() * shared.sum(1) / noise.clamp(min=1e-12)
     kept = (1 - 2 * math.log(max(2, k)) / squares.clamp(min=1e-9)).clamp(min=0)
     return (kept * gains).exp()

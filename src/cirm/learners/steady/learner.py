@@ -222,7 +222,9 @@ class Steady(Learner[Any]):
         from cirm.memory import select_state_of_replica
 
         first, second = (select_state_of_replica(state, 0) for state in (before, after))
-        return score_predictors_on_past_rows(first, second, is_value=not self.classes)
+        return score_predictors_on_past_rows(
+            first, second, is_regression=not self.classes
+        )
 
     def adjust_settings_to_inputs(
         self, features: tuple[int, ...], chosen: bool

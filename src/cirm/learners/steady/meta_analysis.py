@@ -56,7 +56,7 @@ class EffectMetaAnalysis(NamedTuple):
         p_value = torch.special.gammaincc(0.5 * degrees_of_freedom.clamp(min=1), half)
         return torch.where(degrees_of_freedom > 0, p_value, 1.0)
 
-    def compute_spread_or_drift_p_value(self) -> Tensor:
+    def compute_p_value_against_spread_and_drift(self) -> Tensor:
         """Return the p-value of equal environments against a spread or a drift.
 
         Cochran's Q divides its power among all differences. A drift in the order of the

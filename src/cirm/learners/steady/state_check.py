@@ -32,23 +32,26 @@ SHORTER = ("arrivals.slopes", "arrivals.slope_variances")  # after earlier revis
 
 
 def check_state_of_columns_engine(
-    state: SteadyTableState, features: int, classes: int, added_later: Collection[str]
+    state: SteadyTableState,
+    n_features: int,
+    n_classes: int,
+    added_later: Collection[str],
 ) -> None:
     """Raise an error unless a state of the columns engine is consistent.
 
     Args:
         state: The state of one replica.
-        features: Number of input features.
-        classes: Number of classes; 0 for regression.
+        n_features: Number of input features.
+        n_classes: Number of classes; 0 for regression.
         added_later: Paths of tensors that are empty in states of earlier revisions.
     """
     hinges, pairs, kept = map(
         len, (state.basis.knots, state.basis.pairs, state.without.unit)
     )
-    p = features * (1 + hinges) + pairs + 1
-    outputs, targets = 1 if classes <= 2 else classes, max(1, classes)
+    p = n_features * (1 + hinges) + pairs + 1
+    outputs, targets = 1 if n_classes <= 2 else n_classes, max(1, n_classes)
     wanted = create_empty_columns_state(
-        features, p, outputs, targets, kept, hinges, pairs
+        n_features, p, outputs, targets, kept, hinges, pairs
     )
     sizes = {"places": len(state.places.rows), "arrivals": len(state.arrivals.losses)}
     # Before any data, tensors have the shapes that those added later have in states of
@@ -70,8 +73,8 @@ def check_state_of_columns_engine(
     if state.weights.numel() and not state.simple.numel() * state.cluster.numel():
         raise ValueError("scores have weights, but no clusters")
     numbers = (state.unit, state.cluster, state.basis.pairs, state.without.unit)
-    if any(bool(((part < 0) | (part >= features)).any()) for part in numbers):
-        raise ValueError(f"a tensor names a feature beyond the {features} that exist")
+    if any(bool(((part < 0) | (part >= n_features)).any()) for part in numbers):
+        raise ValueError(f"a tensor names a feature beyond the {n_features} that exist")
     for model in (state.whole, state.stable):
         if bool(torch.linalg.cholesky_ex(model.precision).info.any()):
             raise ValueError("a precision matrix is not positive definite")
@@ -91,26 +94,28 @@ def check_state_of_columns_engine(
 
 def check_state_of_directions_engine(
     state: SteadyNetworkState,
-    first: SteadyNetworkState,
+    initial_state: SteadyNetworkState,
     shape: tuple[int, ...],
-    classes: int,
+    n_classes: int,
     added_later: Collection[str],
 ) -> None:
     """Raise an error unless a state of the directions engine is consistent.
 
     Args:
         state: The state of one replica, with its axis.
-        first: The state before any data.
+        initial_state: The state before any data.
         shape: Shape of an input.
-        classes: Number of classes; 0 for regression.
+        n_classes: Number of classes; 0 for regression.
         added_later: Paths of tensors that are as before any data in states of earlier
             revisions.
     """
     wanted = (
-        allocate_directions_state_tensors(first, shape, classes) if classes else first
+        allocate_directions_state_tensors(initial_state, shape, n_classes)
+        if n_classes
+        else initial_state
     )
     is_empty = not state.tables.numel()
-    before = _list_tensors_by_path(first)
+    before = _list_tensors_by_path(initial_state)
     for name, tensor in _list_tensors_by_path(state).items():
         earlier, expected = before[name], _list_tensors_by_path(wanted)[name]
         sizes = tuple(expected.shape)
