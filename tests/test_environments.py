@@ -50,11 +50,15 @@ def lazy():
     return Environment("a", Squares(2, 3), targets, TWO, replicated=True)
 
 
-@pytest.mark.parametrize("classes", [("cat",), ("cat", "cat")])
-def test_a_task_needs_two_different_classes_or_none(classes):
-    with pytest.raises(
-        ValueError, match=r"^Classification needs two .* classes are cat"
-    ):
+@pytest.mark.parametrize(
+    ("classes", "complaint"),
+    [
+        (("cat",), "needs two or more classes, but there is only 'cat'. Name all"),
+        (("cat", "dog", "cat"), "The class 'cat' is named twice. Name each class once"),
+    ],
+)
+def test_a_task_needs_two_different_classes_or_none(classes, complaint):
+    with pytest.raises(ValueError, match=complaint):
         Task(classes)
 
 

@@ -27,12 +27,18 @@ class Task:
     classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if len(self.classes) == 1 or len(set(self.classes)) < len(self.classes):
+        if len(self.classes) == 1:
             raise ValueError(
-                "Classification needs two or more different classes, but the classes "
-                f"are {', '.join(self.classes)}. Name at least two different ones "
-                "(with --classes, in Python classes=)."
+                "Classification needs two or more classes, but there is only "
+                f"{self.classes[0]!r}. Name all classes (with --classes, in Python "
+                "classes=)."
             )
+        for i, name in enumerate(self.classes):
+            if name in self.classes[:i]:
+                raise ValueError(
+                    f"The class {name!r} is named twice. Name each class once (with "
+                    "--classes, in Python classes=)."
+                )
 
     @classmethod
     def classification(cls, count: int) -> Task:

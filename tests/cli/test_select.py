@@ -3,6 +3,8 @@ import shlex
 
 import pytest
 
+from cirm.cli.select import describe_why_no_trial_is_selected
+
 QUICK = ["--source", "digits", "--examples", "100", "--sweep=", "--seeds", "1"]
 QUICK += ["--set", "epochs=1", "--set", "hidden=4", "--workers", "1"]
 
@@ -113,8 +115,34 @@ def test_a_search_in_which_all_diverge_says_so(cirm, tmp_path):
     words += ["--set", "epochs=40", "--space", "dropout=0|0.5", "--trials", 1]
     status, printed, _ = cirm(*words, "--out", tmp_path)
     assert status == 0
-    assert "no settings can be selected" in printed
+    assert "No settings can be selected: 1 trial diverged. Try" in printed
     assert json.loads((tmp_path / "summary.json").read_text())["picks"] == {}
+
+
+@pytest.mark.parametrize(
+    ("states", "sentence"),
+    [
+        (
+            ["diverged", "diverged", "failed"],
+            "No settings can be selected: 2 trials diverged and 1 trial failed. Try "
+            "smaller values, for example --space rate=1e-5..1e-3:log. The reasons of "
+            "the failures are listed below.",
+        ),
+        (
+            ["not run"],
+            "No settings can be selected: 1 trial did not run before the time was "
+            "over. Run the same command again to continue.",
+        ),
+        (
+            ["done"],
+            "No settings can be selected: 1 trial gave scores that are NaN or "
+            "infinite. Try smaller values, for example --space rate=1e-5..1e-3:log.",
+        ),
+    ],
+)
+def test_a_search_without_a_choice_says_what_became_of_the_trials(states, sentence):
+    summary = {"trials": [{"state": state} for state in states]}
+    assert describe_why_no_trial_is_selected(summary) == sentence
 
 
 def test_a_run_prints_diagnostics_unless_they_are_switched_off(cirm, tmp_path):

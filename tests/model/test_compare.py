@@ -55,7 +55,7 @@ def test_the_answer_names_base_rate_meaning_and_inputs_in_this_order():
     answer = compare(draw_table(0), second, target=TARGET)["answer"]
     parts = (
         "The base rate of `ill` fell from ",
-        "`scanner` means something different",
+        "the relation of `scanner` to the target differs",
         "`age` moved up by 0.",
     )
     assert [part in answer for part in parts] == [True] * 3
@@ -80,7 +80,7 @@ def test_only_the_meaning_of_a_column_changes():
     assert found["effects"][0] < 1 / 3 < 1 < found["effects"][1]
     assert "multiplied the odds of `well` by 1/" in found["sentence"]
     assert not report["base_rate"]["significant"]
-    assert "`scanner` means something different" in report["answer"]
+    assert "relation of `scanner` to the target differs" in report["answer"]
     # There is no setting `trust` to choose in a comparison of tables.
     assert not any("trust=" in text for text in report["meaning"]["evidence"])
 
@@ -198,7 +198,9 @@ def test_the_meaning_of_too_many_columns_is_not_tested():
         for n in (0, 1)
     ]
     answer = compare(*wide, target=TARGET)["answer"]
-    assert "whether columns mean something different could not be tested" in answer
+    assert (
+        "whether columns relate differently to the target could not be tested" in answer
+    )
 
 
 def test_what_cannot_be_tested_is_not_called_unchanged():
@@ -206,7 +208,7 @@ def test_what_cannot_be_tested_is_not_called_unchanged():
     report = compare(draw_table(0), healthy, target=TARGET)
     assert "The base rate of `ill` fell from " in report["answer"]
     assert (
-        "whether columns mean something different could not be tested"
+        "whether columns relate differently to the target could not be tested"
         in report["answer"]
     )
     assert not report["meaning"]["tested"]
@@ -276,8 +278,8 @@ def test_the_command_prints_the_answer_first_and_writes_it_as_a_page(cirm, tmp_p
     words = ("compare", files[0], tmp_path / "c.csv", "--target", TARGET)
     assert cirm(*words, "--report", tmp_path / "c.html")[0] == 0
     text = (tmp_path / "c.html").read_text()
-    assert "Columns that mean something different" in text
-    assert "column that means something different" in text
+    assert "Columns whose relation to the target differs" in text
+    assert "column whose relation to the target differs" in text
     status, _, said = cirm("compare", *files, "--report", page)
     assert status == 2
     assert "already exists. Use --overwrite" in said

@@ -81,8 +81,8 @@ def compare_tables(
     Compares the distribution of each input, the base rate of the target, and how each
     column relates to the target. The answer comes first, in one or two
     sentences. Every test is adjusted for the number of tests, and sizes of changes are
-    given beside p-values. A column means something different if what it says about the
-    target differs between the files, by the test that the learner steady uses between
+    given beside p-values. Whether the relation of a column to the target differs, given
+    the other columns, is decided by the test that the learner steady uses between
     places.
     """
     from cirm.cli.output import (

@@ -324,7 +324,7 @@ def describe_data_set_on_page(job: TrainingJob) -> dict[str, Any]:
     return {
         "chance": 50.0,
         "axis": "colour flip of the unseen environment",
-        "trained": dataset.list_flip_probabilities(),
+        "trained_at": dataset.list_flip_probabilities(),
         "pictures": (render_example_images(dataset, job.seeds[0]),),
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,7 +21,7 @@ from cirm.cli.options import (
     Workers,
 )
 from cirm.cli.output import format_command_line_as_typed, print_table
-from cirm.wording import format_count
+from cirm.wording import format_count, join_words
 
 if TYPE_CHECKING:
     from cirm.runs.engines import JobEngine
@@ -272,6 +273,31 @@ def run_unfinished_jobs(
     )
 
 
+def describe_why_no_trial_is_selected(summary: Summary) -> str:
+    """Say what became of the trials, none of which has scores, and what to do."""
+    counts = Counter(trial["state"] for trial in summary["trials"])
+    what_happened = {
+        "done": "gave scores that are NaN or infinite",
+        "diverged": "diverged",
+        "failed": "failed",
+        "not run": "did not run before the time was over",
+    }
+    happened = [
+        f"{format_count(counts[state], 'trial')} {words}"
+        for state, words in what_happened.items()
+        if counts[state]
+    ]
+    remedies = []
+    if counts["done"] + counts["diverged"]:
+        remedies.append("Try smaller values, for example --space rate=1e-5..1e-3:log.")
+    if counts["failed"]:
+        remedies.append("The reasons of the failures are listed below.")
+    if counts["not run"]:
+        remedies.append("Run the same command again to continue.")
+    first = f"No settings can be selected: {join_words(happened)}."
+    return " ".join([first, *remedies])
+
+
 def write_and_print_selected_settings(
     search: SettingsRandomSearch, summary: Summary, folder: Path
 ) -> None:
@@ -291,10 +317,7 @@ def write_and_print_selected_settings(
         pick["command"] = format_cirm_run_command(search, pick["settings"])
     write_text_atomically(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
     if not picks:
-        typer.echo(
-            "No trial finished with finite scores, so no settings can be selected. Try "
-            "smaller values, for example --space rate=1e-5..1e-3:log."
-        )
+        typer.echo(describe_why_no_trial_is_selected(summary))
         return
     with show_progress_of_writing_report():
         page = build_selection_page(summary, format_command_line_as_typed())

@@ -158,11 +158,20 @@ def open_npz_source(
     wanted = map(RequestedNpzArray, names, (INPUTS, TARGETS, ENVIRONMENTS), required)
     inputs, *others = read_npz_arrays(path, list(wanted), max_gigabytes)
     assert inputs is not None
-    if inputs.dtype.kind not in "biuf" or inputs.ndim < 2 or not len(inputs):
+    if inputs.dtype.kind not in "biuf":
         raise ValueError(
-            f"{where}: the array of inputs has the type {inputs.dtype} and the shape "
-            f"{list(inputs.shape)}. Save numbers of the shape [n, ...], where n is "
-            "the number of rows, at least one."
+            f"{where}: the array of inputs has the type {inputs.dtype}. Save real "
+            "numbers."
+        )
+    if inputs.ndim < 2:
+        raise ValueError(
+            f"{where}: the array of inputs has the shape {list(inputs.shape)}, but "
+            "needs two or more axes. Save one row for each example; if there is a "
+            "single feature, save the shape [n, 1]."
+        )
+    if not len(inputs):
+        raise ValueError(
+            f"{where}: the array of inputs has no rows. Save one row for each example."
         )
     columns: dict[str, Any] = {}
     for name, values in zip(("target", "environment"), others, strict=True):

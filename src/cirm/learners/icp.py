@@ -96,7 +96,10 @@ class ICP(Learner[ICPState]):
         """Raise an error unless there are moments of inputs of this shape."""
         side = math.prod(shape) + 2
         if state.moments.shape[1] and tuple(state.moments.shape[2:]) != (side, side):
-            raise ValueError(f"moments have the shape {list(state.moments.shape)}")
+            raise ValueError(
+                f"the stored tensor moments has the shape {list(state.moments.shape)}, "
+                f"but should end in {[side, side]}"
+            )
         super().check_state(state, shape)
 
     def observe(

@@ -65,13 +65,13 @@ def _check_part_of_state(
             continue
         _check_tensor_of_state(tensor, start, own)
         if name == "seen" and bool((tensor < 0).any()):
-            raise ValueError(f"{own} is negative")
+            raise ValueError(f"the stored number of examples seen, {own}, is negative")
         if start.ndim > 2 and start.shape[1] == FREE:
             lengths.add(tensor.shape[1])
     if isinstance(part, PastExampleMemory):
         _check_environments_of_stored_examples(part, path)
     if len(lengths) > 1:
-        raise ValueError(f"the parts of {path} have different lengths")
+        raise ValueError(f"the tensors stored in {path} differ in length")
 
 
 def _check_tensor_of_state(tensor: Tensor, initial_tensor: Tensor, path: str) -> None:
@@ -81,16 +81,20 @@ def _check_tensor_of_state(tensor: Tensor, initial_tensor: Tensor, path: str) ->
         for before, now in zip(initial_tensor.shape, tensor.shape, strict=True)
     )
     was_emptied = path.endswith(".start") and tuple(tensor.shape) == (1, 0)
-    if (
-        ".past" in path and tensor.ndim == initial_tensor.ndim == 3
-    ):  # any number of players
+    # Any number of players may be in the past.
+    if ".past" in path and tensor.ndim == initial_tensor.ndim == 3:
         fits = tensor.shape[0] == 1 and tensor.shape[2] == initial_tensor.shape[2]
     if is_unknown or (tensor.dtype == initial_tensor.dtype and (fits or was_emptied)):
         return
     raise ValueError(
-        f"{path} has the type {tensor.dtype} and the shape {list(tensor.shape)}, but "
-        f"had {initial_tensor.dtype} and {list(initial_tensor.shape)} before any data"
+        f"the stored tensor {path} is {describe_type_and_shape(tensor)}, but should be "
+        f"{describe_type_and_shape(initial_tensor)} (0: any length)"
     )
+
+
+def describe_type_and_shape(tensor: Tensor) -> str:
+    """Return the type and the shape of a tensor, such as float32 [1, 5]."""
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
 def _check_stored_examples(
@@ -101,14 +105,22 @@ def _check_stored_examples(
     if not y.numel() and not x.numel():
         return  # before any data the shape is not known
     if x.dtype != torch.float32 or tuple(x.shape) != (1, y.shape[-1], *input_shape):
-        raise ValueError(f"{path} has inputs of the shape {list(x.shape)}")
+        raise ValueError(
+            f"the inputs stored in {path} are {describe_type_and_shape(x)}, but should "
+            f"be float32 {[1, y.shape[-1], *input_shape]}"
+        )
     likelihood = learner.likelihood
     kind = torch.int64 if isinstance(likelihood, CrossEntropy) else torch.float32
     if y.dtype != kind or tuple(y.shape) != (1, x.shape[1]):
-        raise ValueError(f"{path} has targets of the shape {list(y.shape)}")
+        raise ValueError(
+            f"the targets stored in {path} are {describe_type_and_shape(y)}, but "
+            f"should be {str(kind).removeprefix('torch.')} {[1, x.shape[1]]}"
+        )
     classes = getattr(likelihood, "classes", 0)
     if classes and bool(((y < 0) | (y >= classes)).any()):
-        raise ValueError(f"{path} has a target beyond the classes")
+        raise ValueError(
+            f"a target stored in {path} is not a class number from 0 to {classes - 1}"
+        )
 
 
 def _check_environments_of_stored_examples(
@@ -117,6 +129,12 @@ def _check_environments_of_stored_examples(
     """Raise an error unless each example is of an environment, in their order."""
     owner = memory.owner
     if owner.dtype != torch.int64 or owner.shape != memory.kept.y.shape:
-        raise ValueError(f"{path}.owner does not have one number for each example")
-    if bool((owner.diff() < 0).any()) or bool((owner < 0).any()):
-        raise ValueError(f"{path}.owner does not number the environments in order")
+        raise ValueError(
+            f"{path}.owner does not store one environment number for each example"
+        )
+    if bool((owner < 0).any()):
+        raise ValueError(f"{path}.owner stores a negative environment number")
+    if bool((owner.diff() < 0).any()):
+        raise ValueError(
+            f"{path}.owner does not store the environment numbers in ascending order"
+        )

@@ -74,8 +74,10 @@ def _describe_columns_with_changed_meaning(report: Report) -> list[str]:
     changed = [one["column"] for one in columns if one["column"] not in units]
     if not changed:
         return []
-    verb = "means" if len(changed) == 1 else "mean"
-    return [f"{_join_column_names(changed)} {verb} something different"]
+    what, verb = (
+        ("relation", "differs") if len(changed) == 1 else ("relations", "differ")
+    )
+    return [f"the {what} of {_join_column_names(changed)} to the target {verb}"]
 
 
 def _describe_columns_in_other_units(report: Report) -> list[str]:
@@ -116,9 +118,11 @@ def _describe_parts_without_change(report: Report) -> list[str]:
         what = "target" if rate["kind"] == "values" else "base rate"
         rest.append(f"the {what} did not change significantly")
     if meaning and not meaning["tested"]:
-        rest.append("whether columns mean something different could not be tested")
+        rest.append(
+            "whether columns relate differently to the target could not be tested"
+        )
     elif meaning and not _describe_columns_with_changed_meaning(report):
-        rest.append("no column was found to mean something different")
+        rest.append("no column was found whose relation to the target differs")
     return rest
 
 

@@ -231,7 +231,10 @@ def _summarise_main_model_differences(differences: Content) -> str:
             sentences.append(f"Only the {name} model treats {columns} as unstable.")
     if changes := list(differences["importance"].items())[:MOST_NAMED]:
         shown = (f"`{n}` from {a:.0f} to {b:.0f} %" for n, (a, b) in changes)
-        sentences.append(f"The importance of columns differs: {', '.join(shown)}.")
+        sentences.append(
+            "From the first to the second model, the importance changed: "
+            f"{', '.join(shown)}."
+        )
     if names := list(differences["settings"]):
         sentences.append(f"Settings differ: {join_words(names, MOST_NAMES)}.")
     return " ".join(sentences)

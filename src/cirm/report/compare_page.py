@@ -46,8 +46,8 @@ def build_table_comparison_page(content: Content, command: str = "") -> str:
         facts.append((f"{len(significant)}", words))
     if meaning := content["meaning"]:
         one = len(meaning["columns"]) == 1
-        words = "column that means" if one else "columns that mean"
-        facts.append((f"{len(meaning['columns'])}", f"{words} something different"))
+        words = f"{'column' if one else 'columns'} whose relation to the target differs"
+        facts.append((f"{len(meaning['columns'])}", words))
     sections = [
         PageSection("", [page.render_headline_numbers(facts)]),
         _build_changed_meaning_section(content),
@@ -200,7 +200,7 @@ def _build_changed_meaning_section(content: Content) -> PageSection | None:
         are_factors=True,
         reference=1.0,
     )
-    return PageSection("Columns that mean something different", [figure])
+    return PageSection("Columns whose relation to the target differs", [figure])
 
 
 def _build_distance_figure_section(changes: Sequence[Content]) -> PageSection | None:

@@ -55,9 +55,9 @@ def explain_state_of_networks(
         size, error, right = state.leak[0].tolist()
         evidence.append(
             "On held-out rows, the stable model alone predicts the right class for "
-            f"{right:.0%} of the rows. Before the correction, moving along the "
-            f"unstable directions shifted its outputs by {size:.0%} of the distance "
-            f"between classes (standard error {error:.0%})."
+            f"{right:.0%} of the rows. Before it was corrected, the unstable "
+            f"directions still changed its outputs, by {size:.0%} of the mean "
+            f"difference between two classes (standard error {error:.0%})."
         )
     explanation: dict[str, Any] = {"verdict": verdict, "evidence": evidence}
     explanation["unstable"] = unstable

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cirm.learners.state_check import describe_type_and_shape
 from cirm.learners.steady.columns_explain_adaptation import (
     REFUSALS as COLUMN_REFUSALS,
 )
@@ -70,26 +71,37 @@ def check_state_of_columns_engine(
         if name in SHORTER and len(tensor) < sizes["arrivals"]:
             shape = tuple(tensor.shape[:1])
         _check_shape_and_dtype_of_tensor(name, tensor, shape, expected.dtype)
-    if state.weights.numel() and not state.simple.numel() * state.cluster.numel():
-        raise ValueError("scores have weights, but no clusters")
-    numbers = (state.unit, state.cluster, state.basis.pairs, state.without.unit)
-    if any(bool(((part < 0) | (part >= n_features)).any()) for part in numbers):
-        raise ValueError(f"a tensor names a feature beyond the {n_features} that exist")
-    for model in (state.whole, state.stable):
-        if bool(torch.linalg.cholesky_ex(model.precision).info.any()):
-            raise ValueError("a precision matrix is not positive definite")
+    stored = _list_tensors_by_path(state)
+    for name in ("simple", "cluster"):
+        if state.weights.numel() and not stored[name].numel():
+            raise ValueError(f"the stored tensor {name} is empty, but weights is not")
+    for name in ("unit", "cluster", "basis.pairs", "without.unit"):
+        if bool(((stored[name] < 0) | (stored[name] >= n_features)).any()):
+            raise ValueError(
+                f"the stored tensor {name} has a feature number that is not from 0 to "
+                f"{n_features - 1}"
+            )
+    for name in ("whole.precision", "stable.precision"):
+        if bool(torch.linalg.cholesky_ex(stored[name]).info.any()):
+            raise ValueError(f"the stored matrix {name} is not positive definite")
     reasons = state.adaptation.reasons
     if not bool(torch.isin(reasons, torch.tensor([0, *COLUMN_REFUSALS])).all()):
-        raise ValueError("a reason not to adapt is not known")
-    if bool((state.places.rows < 1).any()) or bool((state.ridge <= 0).any()):
-        raise ValueError("a number of rows or a precision is not positive")
+        raise ValueError("a stored reason not to adapt (adaptation.reasons) is unknown")
+    if bool((state.places.rows < 1).any()):
+        raise ValueError("a stored number of rows (places.rows) is not positive")
+    if bool((state.ridge <= 0).any()):
+        raise ValueError("a stored ridge penalty (ridge) is not positive")
     shown = state.unstable & state.needed
     if len(found := state.adaptation.found):
         shown = shown | (found & state.needed)
     if bool((state.basis.scale[shown] <= 0).any()):
-        raise ValueError("an unstable feature is constant")
-    if bool((state.noise < 0).any()) or int(state.looks) < 0:
-        raise ValueError("a variance or the number of tests is negative")
+        raise ValueError(
+            "the stored scale (basis.scale) of an unstable feature is not positive"
+        )
+    if bool((state.noise < 0).any()):
+        raise ValueError("a stored variance of the noise (noise) is negative")
+    if int(state.looks) < 0:
+        raise ValueError("the stored number of tests (looks) is negative")
 
 
 def check_state_of_directions_engine(
@@ -140,9 +152,9 @@ def check_state_of_directions_engine(
     }
     for name, (count, most) in counts.items():
         if bool(((count < 0) | (count > most)).any()):
-            raise ValueError(f"the number of {name} is not between 0 and {most:g}")
+            raise ValueError(f"the stored number of {name} is not from 0 to {most:g}")
     if bool((state.width < 0).any()):
-        raise ValueError("the width of the kernel is negative")
+        raise ValueError("the stored width of the kernel is negative")
 
 
 def _check_shape_and_dtype_of_tensor(
@@ -150,8 +162,8 @@ def _check_shape_and_dtype_of_tensor(
 ) -> None:
     if tensor.dtype != dtype or tuple(tensor.shape) != shape:
         raise ValueError(
-            f"{name} has the type {tensor.dtype} and the shape {list(tensor.shape)} "
-            f"instead of {dtype} and {list(shape)}"
+            f"the stored tensor {name} is {describe_type_and_shape(tensor)}, but "
+            f"should be {str(dtype).removeprefix('torch.')} {list(shape)}"
         )
 
 
