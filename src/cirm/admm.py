@@ -145,8 +145,8 @@ class ADMM:
     def solve(
         self,
         compute_objectives: Callable[[Tensor, Batch], ADMMBatchObjectives],
-        features: Tensor,
-        shared: Tensor,
+        feature_params: Tensor,
+        shared_params: Tensor,
         past: Tensor,
         descent: Descent,
         stage: Stage,
@@ -158,9 +158,9 @@ class ADMM:
         Args:
             compute_objectives: Returns the objectives on a batch, given features and
                 the batch. It is called once for each batch.
-            features: Parameters of the features, [replica, f]; they take a step after
-                the environments' steps on a batch. f may be 0.
-            shared: Parameters to find a consensus on, [replica, q].
+            feature_params: Parameters of the features, [replica, f]; they take a step
+                after the environments' steps on a batch. f may be 0.
+            shared_params: Parameters to find a consensus on, [replica, q].
             past: Parameters that take part in the consensus, [replica, k, q].
             descent: Length of the training and optimisers.
             stage: The environments to train on.
@@ -170,17 +170,17 @@ class ADMM:
         Returns:
             The features [replica, f], and the final variables.
         """
-        features = features.detach().clone().requires_grad_()
+        feature_params = feature_params.detach().clone().requires_grad_()
         carry = init_admm_variables(
-            shared, len(stage), self.get_constraint_weights_at_progress(0.0)
+            shared_params, len(stage), self.get_constraint_weights_at_progress(0.0)
         )
-        movers = [descent.create_optimiser(t) for t in (carry.local, features)]
+        movers = [descent.create_optimiser(t) for t in (carry.local, feature_params)]
         steps, steps_per_batch = descent.count_steps(stage), self.steps_per_batch
         for step, batch in enumerate(descent.iterate_batches(stage, randomness), 1):
             carry = rescale_lagrange_multipliers(
                 carry, self.get_constraint_weights_at_progress(batch.progress)
             )
-            view = compute_objectives(features, batch)
+            view = compute_objectives(feature_params, batch)
             for turn in range((step - 1) * steps_per_batch, step * steps_per_batch):
                 follows, ends = self.find_whether_step_follows_or_ends_round(
                     turn, steps
@@ -188,18 +188,18 @@ class ADMM:
                 carry, numbers = take_local_gradient_step(
                     carry, view, movers[0], past, follows, ends
                 )
-            if features.shape[1]:
+            if feature_params.shape[1]:
                 loss = view.feature_loss(carry.shared).sum()
-                (features.grad,) = torch.autograd.grad(loss, features)
+                (feature_params.grad,) = torch.autograd.grad(loss, feature_params)
                 movers[1].step()
             if step % steps == 0:
                 check_parameters_are_finite(
-                    torch.cat([carry.shared, features.detach()], -1), step
+                    torch.cat([carry.shared, feature_params.detach()], -1), step
                 )
                 watch(step, steps * descent.epochs, numbers)
         if not ends:
             carry = update_consensus_parameters(carry, past)
-        return features.detach(), carry._replace(local=carry.local.detach())
+        return feature_params.detach(), carry._replace(local=carry.local.detach())
 
 
 def take_local_gradient_step(

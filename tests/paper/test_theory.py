@@ -89,10 +89,12 @@ def test_features_with_a_spread_make_no_predictor_exactly_invariant():
     """Lemma invariant2: s^2 trace(S_e) differs between environments."""
     moments = draw_environment_moments(BOUND + 1, seed=0)
     causal = np.eye(DIMENSION)[0]
-    off = compute_invariance_violations(causal, moments, spread=0.1)
+    off = compute_invariance_violations(causal, moments, feature_std=0.1)
     traces = np.trace(moments.inputs, axis1=1, axis2=2)
     np.testing.assert_allclose(off, 0.01 * traces)
-    assert not count_invariant_predictors(BOUND + 1, spread=0.05, n_starts=15).solutions
+    assert not count_invariant_predictors(
+        BOUND + 1, feature_std=0.05, n_starts=15
+    ).solutions
 
 
 def test_the_mean_over_drawn_features_is_the_moment_of_the_lemma():

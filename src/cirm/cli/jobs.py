@@ -40,15 +40,16 @@ def run_jobs_with_progress(
     folder: Path,
     engine: JobEngine,
     title: str,
-    times: Sequence[JobTime] = (),
+    finished_job_times: Sequence[JobTime] = (),
     budget: WallClockBudget | None = None,
-    rank: Rank | None = None,
+    rank_jobs: Rank | None = None,
 ) -> dict[str, str]:
     """Run the jobs that are still waiting; return reasons of failures by job key.
 
-    `times` are those of jobs that finished earlier. With a budget, jobs of the same
-    round start in the order of their `rank`, and short ones before long ones; without
-    one, long ones start first, so that all workers finish at about the same time.
+    `finished_job_times` are those of jobs that finished earlier. With a budget, jobs of
+    the same round start in the order of their `rank_jobs`, and short ones before long
+    ones; without one, long ones start first, so that all workers finish at about the
+    same time.
     """
     from cirm.runs.durations import CALIBRATION_SECONDS, estimate_cost_of_jobs
     from cirm.runs.job_queue import JobQueue
@@ -66,13 +67,13 @@ def run_jobs_with_progress(
     limit = min(share, CALIBRATION_SECONDS)
     with show_progress_of_single_step("estimating the cost", describe_finished_jobs):
         cost = estimate_cost_of_jobs(
-            list_waiting(), times, workers, is_local, folder, limit
+            list_waiting(), finished_job_times, workers, is_local, folder, limit
         )
     print_lines_to_stderr(describe_expected_cost_of_jobs(cost))
     waiting, seconds = list_waiting(), cost.seconds_by_job
 
     def sort_jobs_by_rank_and_duration(jobs: list[TrainingJob]) -> list[TrainingJob]:
-        ranks = rank(jobs) if rank and budget else {}
+        ranks = rank_jobs(jobs) if rank_jobs and budget else {}
         sign = 1 if budget else -1
         return sorted(
             jobs,
@@ -80,7 +81,7 @@ def run_jobs_with_progress(
         )
 
     queue = JobQueue(waiting, sort_jobs_by_rank_and_duration, budget, seconds)
-    tracker = JobProgressTracker(waiting, workers, times, expected=seconds)
+    tracker = JobProgressTracker(waiting, workers, finished_job_times, expected=seconds)
     with (
         exit_with_message_on_interrupt(describe_finished_jobs),
         show_progress_of_jobs(tracker, folder, title) as report,

@@ -133,7 +133,7 @@ def write_model_file_and_page(
     return content
 
 
-def _are_paths_of_same_file(one: Path, other: Path) -> bool:
-    if one.exists() and other.exists():
-        return one.samefile(other)
-    return os.path.abspath(one) == os.path.abspath(other)
+def _are_paths_of_same_file(first: Path, second: Path) -> bool:
+    if first.exists() and second.exists():
+        return first.samefile(second)
+    return os.path.abspath(first) == os.path.abspath(second)

@@ -128,7 +128,7 @@ def reproduce_paper_experiments(
 
 
 def choose_experiments_and_learners(
-    name: str, keys: Sequence[str]
+    name: str, learner_keys: Sequence[str]
 ) -> list[tuple[PaperExperiment, list[str]]]:
     """Return the experiments of a name, each with those of the learners it has."""
     from cirm.paper import EXPERIMENTS, get_paper_experiment
@@ -137,17 +137,20 @@ def choose_experiments_and_learners(
         return []
     if name != "all":
         experiment = get_paper_experiment(name)
-        experiment.list_trials(keys)  # raises an error for unknown learners
-        return [(experiment, list(keys))]
+        experiment.list_trials(learner_keys)  # raises an error for unknown learners
+        return [(experiment, list(learner_keys))]
     known = {key for one in EXPERIMENTS.values() for key in one.keys}
-    for key in keys:
+    for key in learner_keys:
         if key not in known:
             raise ValueError(
                 f"--learner: no experiment of the paper uses the learner {key!r}. Use "
                 f"one of {'; '.join(sorted(known))}."
             )
-    pairs = [(one, [k for k in keys if k in one.keys]) for one in EXPERIMENTS.values()]
-    return [(one, chosen) for one, chosen in pairs if chosen or not keys]
+    pairs = [
+        (one, [k for k in learner_keys if k in one.keys])
+        for one in EXPERIMENTS.values()
+    ]
+    return [(one, chosen) for one, chosen in pairs if chosen or not learner_keys]
 
 
 def measure_and_write_theory_results(folder: Path) -> None:

@@ -272,7 +272,7 @@ def write_result_files_of_run(
         write_text_atomically(
             folder / "summary.json", json.dumps(summary, indent=2) + "\n"
         )
-        data = describe_data_set_on_page(jobs[0])
+        data = collect_data_facts_for_page(jobs[0])
         page = build_run_page(records, title, format_command_line_as_typed(), **data)
         write_text_atomically(folder / "report.html", page)
         data.pop("pictures", None)
@@ -312,7 +312,7 @@ def list_files_written_by_run(folder: Path, tensorboard: Path | None) -> list[st
     return lines
 
 
-def describe_data_set_on_page(job: TrainingJob) -> dict[str, Any]:
+def collect_data_facts_for_page(job: TrainingJob) -> dict[str, Any]:
     """Return what the page shows about the data: chance, axis and example images."""
     from cirm.data import create_dataset
     from cirm.data.colored import Colored

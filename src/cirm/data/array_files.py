@@ -51,7 +51,9 @@ def read_npz_arrays(
         ) from None
     with archive:
         members = {i.filename.removesuffix(".npy"): i for i in archive.infolist()}
-        chosen = [_find_array_name(members, choice, where) for choice in requested]
+        chosen = [
+            _find_zip_member_of_array(members, choice, where) for choice in requested
+        ]
         size = sum(member.file_size for member in chosen if member)
         if size > max_gigabytes * 1e9:
             raise ValueError(
@@ -71,7 +73,7 @@ def convert_array_to_text(values: AnyArray) -> AnyArray:
     return values.astype(str)
 
 
-def _find_array_name(
+def _find_zip_member_of_array(
     members: dict[str, zipfile.ZipInfo], wanted: RequestedNpzArray, where: str
 ) -> zipfile.ZipInfo | None:
     for name in (wanted.name,) if wanted.name else wanted.usual:

@@ -217,12 +217,12 @@ class ColumnEncoding:
                 places[name] = digests.get(hash_category_name(name, self.name), -1)
         return np.array([places[name] for name in text], dtype=np.int64)
 
-    def standardise(self, numbers: Numbers, values: Values) -> NDArray[np.float32]:
-        """Return standardised numbers [n]; `values` are named if one is too large."""
+    def standardise(self, numbers: Numbers, cells: Values) -> NDArray[np.float32]:
+        """Return standardised numbers [n]; an error names the original value."""
         with np.errstate(over="ignore"):
             scaled = ((numbers - self.centre) / self.scale).astype(np.float32)
         raise_error_for_first_bad_value(
-            values,
+            cells,
             ~np.isfinite(scaled),
             f"which is too large (mean {self.centre:.4g}, standard deviation "
             f"{self.scale:.4g} at the first place)",

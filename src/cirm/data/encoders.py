@@ -213,41 +213,41 @@ def _create_encoder_components(
 
 
 def _create_components_of_encoder_function(
-    function: EncoderLike, kind: EncoderKind
+    encoder_function: EncoderLike, kind: EncoderKind
 ) -> EncoderComponents:
     """Return the parts of a user's own module or function."""
-    if isinstance(function, EncoderComponents):
-        return function
-    if not callable(function):
+    if isinstance(encoder_function, EncoderComponents):
+        return encoder_function
+    if not callable(encoder_function):
         raise ValueError(
-            f"encoder: an object of type {type(function).__name__} cannot be called. "
-            f"Pass the name of an encoder ({', '.join(REGISTRY.list_keys())}), a torch "
-            "module or a function."
+            f"encoder: an object of type {type(encoder_function).__name__} cannot be "
+            f"called. Pass the name of an encoder ({', '.join(REGISTRY.list_keys())}), "
+            "a torch module or a function."
         )
-    return EncoderComponents(function, kind, SIDE if kind == "images" else 0)
+    return EncoderComponents(encoder_function, kind, SIDE if kind == "images" else 0)
 
 
 def _build_frozen_encoder(
-    name: str, parts: EncoderComponents, side: int
+    name: str, components: EncoderComponents, side: int
 ) -> FrozenEncoder:
     """Return an encoder that does not change, after a first batch to count features."""
     import torch
     from torch import nn
 
-    function, device = parts.function, "cpu"
-    checksum = parts.checksum or _compute_encoder_checksum(name, function)
+    function, device = components.function, "cpu"
+    checksum = components.checksum or _compute_encoder_checksum(name, function)
     if isinstance(function, nn.Module):
         device = "cuda" if torch.cuda.is_available() else "cpu"
         function = copy.deepcopy(function).eval().requires_grad_(False).to(device)
-    side = side or parts.side
+    side = side or components.side
     batch: Any = np.zeros((1, 3, side, side), np.uint8)
-    if parts.kind == "text":
+    if components.kind == "text":
         side, batch = 0, ["text"]
     try:
         features = _compute_features_by_function(function, batch, device).shape[1]
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise ValueError(
-            f"encoder {name}: the encoder failed on {parts.kind} "
+            f"encoder {name}: the encoder failed on {components.kind} "
             f"({shorten_error_message(error)}). Give a function that takes a batch of n"
             " inputs and returns an array of features of the shape [n, ...]."
         ) from None

@@ -68,9 +68,9 @@ def get_feature_cache_path(identity: EncoderIdentity) -> Path:
 def _read_or_compute_features(
     encoder: FrozenEncoder,
     digests: Sequence[bytes],
-    read: Callable[[Sequence[int]], Any],
+    read_inputs: Callable[[Sequence[int]], Any],
 ) -> Features:
-    """Return features by digest; `read` gives those at some places that are absent."""
+    """Return features by digest; `read_inputs` reads those that are absent."""
     places = {digest: place for place, digest in enumerate(digests)}
     with _open_feature_cache(encoder.identity) as cache:
         known = dict(
@@ -79,7 +79,7 @@ def _read_or_compute_features(
         absent = [place for digest, place in places.items() if digest not in known]
         for start in range(0, len(absent), BATCH):
             batch = absent[start : start + BATCH]
-            features = encoder.encode(read(batch))
+            features = encoder.encode(read_inputs(batch))
             rows = list(zip([digests[n] for n in batch], features, strict=True))
             known.update(rows)
             with cache:

@@ -34,8 +34,8 @@ class TimePeriodSource(DataSource):
     the day or the month of a date comes first is inferred from all rows.
     """
 
-    def __init__(self, source: DataSource, column: str, every: str) -> None:
-        self.source, self.column, self.every = source, column, every
+    def __init__(self, source: DataSource, column: str, period_length: str) -> None:
+        self.source, self.column, self.every = source, column, period_length
         self.name, self.where, self.path = source.name, source.where, source.path
         self.target, self.weight = source.target, source.weight
         self.count = source.count
@@ -43,7 +43,7 @@ class TimePeriodSource(DataSource):
         dates = self._parse_distinct_dates()
         self._format = detect_date_format_of_column(dates)
         self.periods = tuple(
-            sorted(set(name_period_of_each_date(dates, every, self._format)))
+            sorted(set(name_period_of_each_date(dates, period_length, self._format)))
         )
 
     def iterate_chunks(
@@ -72,49 +72,57 @@ class TimePeriodSource(DataSource):
 
 
 def divide_sources_into_time_periods(
-    sources: Sequence[DataSource], environment: str, time: str, every: str
+    sources: Sequence[DataSource],
+    environment_column: str,
+    time_column: str,
+    period_length: str,
 ) -> list[DataSource]:
     """Return sources whose environments are periods, if a column of dates is given."""
-    if not time:
-        if every:
+    if not time_column:
+        if period_length:
             raise ValueError(
-                f"--every is {every!r}, but no column of dates is given. Name the "
-                "column of dates with --time (in Python time=), or remove --every."
+                f"--every is {period_length!r}, but no column of dates is given. Name "
+                "the column of dates with --time (in Python time=), or remove --every."
             )
         return list(sources)
-    if environment:
+    if environment_column:
         raise ValueError(
             "The places are given twice: by --environment, the column "
-            f"{environment!r}, and by --time, the dates in column {time!r}. Use only "
-            "one of these options."
+            f"{environment_column!r}, and by --time, the dates in column "
+            f"{time_column!r}. Use only one of these options."
         )
-    check_period_length(every or "month")
+    check_period_length(period_length or "month")
     for source in sources:
         if source.kind != "table":
             raise ValueError(
                 f"{source.where}: --time needs a table with a column of dates, but "
                 "these data are not a table. Remove --time."
             )
-    return [TimePeriodSource(source, time, every or "month") for source in sources]
+    return [
+        TimePeriodSource(source, time_column, period_length or "month")
+        for source in sources
+    ]
 
 
 def divide_new_sources_into_time_periods(
     sources: Sequence[DataSource],
     schema: Schema,
-    environment: str = "",
-    time: str = "",
-    every: str = "",
+    environment_column: str = "",
+    time_column: str = "",
+    period_length: str = "",
 ) -> list[DataSource]:
     """Return the sources of later data, divided as the first ones unless told else.
 
     Data without the column of dates are one environment per file.
     """
-    is_same = bool(schema.every) and not environment and not time
+    is_same = bool(schema.every) and not environment_column and not time_column
     if not is_same:
-        return divide_sources_into_time_periods(sources, environment, time, every)
-    column, every = schema.environment, every or schema.every
+        return divide_sources_into_time_periods(
+            sources, environment_column, time_column, period_length
+        )
+    column, period_length = schema.environment, period_length or schema.every
     return [
-        divide_sources_into_time_periods([source], "", column, every)[0]
+        divide_sources_into_time_periods([source], "", column, period_length)[0]
         if column in source.read_first_cells(1, 1_000_000).names
         else source
         for source in sources
@@ -162,12 +170,12 @@ def name_periods(dates: Any, every: str = "month") -> pd.Categorical:  # noqa: A
     return pd.Categorical(names, sorted(set(names)), ordered=True)
 
 
-def check_period_length(every: str) -> None:
+def check_period_length(period_length: str) -> None:
     """Refuse a length that no period has."""
-    if every not in EVERY:
+    if period_length not in EVERY:
         raise ValueError(
-            f"--every is {every!r}, which is not the length of a period. Use one of "
-            f"{', '.join(EVERY)}."
+            f"--every is {period_length!r}, which is not the length of a period. Use "
+            f"one of {', '.join(EVERY)}."
         )
 
 
@@ -184,7 +192,7 @@ def detect_date_format_of_column(values: Values) -> str:
 
 
 def name_period_of_each_date(
-    values: Values, every: str, date_format: str
+    values: Values, period_length: str, date_format: str
 ) -> NDArray[np.object_]:
     """Return the name of the period of each date, [n]; names sort like the dates."""
     if types.is_numeric_dtype(values):  # years, or days such as 20241231
@@ -194,13 +202,13 @@ def name_period_of_each_date(
         values, np.isnan(days), "which is not a date", f"Fill the cell, or {REMEDY}."
     )
     dates = pd.Series(pd.to_datetime(np.floor(days), unit="D"))
-    if every == "week":
+    if period_length == "week":
         calendar = dates.dt.isocalendar()
         year, week = calendar["year"].astype(str), calendar["week"].astype(str)
         names = year + "-W" + week.str.zfill(2)
-    elif every == "quarter":
+    elif period_length == "quarter":
         names = dates.dt.year.astype(str) + "-Q" + dates.dt.quarter.astype(str)
     else:
-        layout = {"day": "%Y-%m-%d", "month": "%Y-%m", "year": "%Y"}[every]
+        layout = {"day": "%Y-%m-%d", "month": "%Y-%m", "year": "%Y"}[period_length]
         names = dates.dt.strftime(layout)
     return names.to_numpy(dtype=object)

@@ -117,7 +117,7 @@ class FederatedSite:
         return TensorsSentBySite({"gradient": gradient}, {})
 
     def _compute_loss_gradient(
-        self, assignment: SiteAssignment, tensors: Tensors, received: Tensors
+        self, assignment: SiteAssignment, stored: Tensors, received: Tensors
     ) -> Tensor:
         """Return the gradient [replica, f] of the features' loss at the shared w."""
         study, stage, segment = assignment
@@ -126,7 +126,7 @@ class FederatedSite:
         batch = self._build_batch_by_number(assignment, number, f"slope {segment.last}")
         features = received["features"].clone().requires_grad_()
         view = learner.create_batch_objectives_function(
-            tensors["prior"], stage.examples
+            stored["prior"], stage.examples
         )(features, batch)
         loss = view.feature_loss(received["shared"]).sum()
         return torch.autograd.grad(loss, features)[0]
@@ -153,13 +153,13 @@ class FederatedSite:
         return tensors, {**notes, "weights": weights}
 
     def _build_batch_by_number(
-        self, assignment: SiteAssignment, number: int, noise: str
+        self, assignment: SiteAssignment, batch_number: int, noise: str
     ) -> Batch:
         """Make a batch by its number, the same that a joint run would take."""
         study, stage, _ = assignment
         randomness = Randomness(study.seeds).at("stage", stage.number)
         environment, descent = self.environment, study.create_learner_of_study().descent
-        epoch, step = divmod(number, stage.steps)
+        epoch, step = divmod(batch_number, stage.steps)
         if stage.steps == 1:
             piece = environment.take_all(len(study.seeds))
         else:

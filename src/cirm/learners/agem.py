@@ -125,10 +125,10 @@ class AGEM(Learner[ParametersAndMemoryState]):
 
 
 def remove_conflict_with_reference_gradient(
-    gradient: Tensor, reference: Tensor
+    gradient: Tensor, reference_gradient: Tensor
 ) -> Tensor:
     """Remove from gradients [replica, p] what opposes reference gradients."""
-    product = (gradient * reference).sum(-1, keepdim=True)
-    square = reference.square().sum(-1, keepdim=True)
+    product = (gradient * reference_gradient).sum(-1, keepdim=True)
+    square = reference_gradient.square().sum(-1, keepdim=True)
     factor = product.clamp(max=0) / square.clamp(min=torch.finfo(square.dtype).tiny)
-    return gradient - factor * reference
+    return gradient - factor * reference_gradient

@@ -162,53 +162,57 @@ class BIRM(Learner[BIRMState]):
         )
 
     def build_state_after_stage(
-        self, features: Tensor, shared: Tensor, local: Tensor
+        self, feature_params: Tensor, shared_params: Tensor, local_params: Tensor
     ) -> BIRMState:
-        """Return the state after a stage; `local` is the w of each environment."""
-        params = torch.cat([features, shared], 1)
-        return BIRMState(params, local.mean(1, keepdim=True))
+        """Return the state after a stage; `local_params` are those of environments."""
+        params = torch.cat([feature_params, shared_params], 1)
+        return BIRMState(params, local_params.mean(1, keepdim=True))
 
     def compute_network_objectives(
-        self, features: Tensor, batch: Batch
+        self, feature_params: Tensor, batch: Batch
     ) -> ADMMBatchObjectives:
         """Return risks of whole networks, and gradients by differentiation."""
         each = split_batch_by_environment(batch)
 
-        def compute_gradients_of_networks(local: Tensor) -> tuple[Terms, Tensor]:
-            params = local.flatten(0, 1)
+        def compute_gradients_of_networks(local_params: Tensor) -> tuple[Terms, Tensor]:
+            params = local_params.flatten(0, 1)
             risks = compute_environment_risks(
                 self.network, self.likelihood, params, each
             )
-            (gradients,) = torch.autograd.grad(risks.sum(), local, create_graph=True)
-            return {"risk": risks.view(local.shape[:2])}, gradients
+            (gradients,) = torch.autograd.grad(
+                risks.sum(), local_params, create_graph=True
+            )
+            return {"risk": risks.view(local_params.shape[:2])}, gradients
 
         return ADMMBatchObjectives(
             compute_gradients_of_networks, lambda shared: shared.sum(-1)
         )
 
     def compute_head_objectives(
-        self, features: Tensor, batch: Batch
+        self, feature_params: Tensor, batch: Batch
     ) -> ADMMBatchObjectives:
         """Return risks of heads on shared features, and gradients in closed form."""
-        padding = features.new_zeros(
-            len(features), self.network.size - self._first_head_index
+        padding = feature_params.new_zeros(
+            len(feature_params), self.network.size - self._first_head_index
         )
-        whole = torch.cat([features, padding], 1)
+        whole = torch.cat([feature_params, padding], 1)
         hidden = self.network.compute_features(whole, batch.x, batch.noise)
         each = split_batch_by_environment(batch._replace(x=hidden.detach()))
 
-        def compute_gradients_of_heads(local: Tensor) -> tuple[Terms, Tensor]:
-            outputs = apply_linear_heads(local.flatten(0, 1), each.x)
+        def compute_gradients_of_heads(local_params: Tensor) -> tuple[Terms, Tensor]:
+            outputs = apply_linear_heads(local_params.flatten(0, 1), each.x)
             losses = self.likelihood.compute_losses(outputs, each.y)
             risks = average_values_by_environment(losses, each.share)
             gradients = compute_head_gradients(
                 self.likelihood, each.x, outputs, each.y, each.share
             )
-            return {"risk": risks.view(local.shape[:2])}, gradients.view_as(local)
+            return {"risk": risks.view(local_params.shape[:2])}, gradients.view_as(
+                local_params
+            )
 
-        def compute_feature_loss(shared: Tensor) -> Tensor:
+        def compute_feature_loss(shared_params: Tensor) -> Tensor:
             losses = self.likelihood.compute_losses(
-                apply_linear_heads(shared, hidden), batch.y
+                apply_linear_heads(shared_params, hidden), batch.y
             )
             return average_values_by_environment(losses, batch.share).sum(-1)
 

@@ -196,13 +196,16 @@ class BVIRM(Learner[BVIRMState]):
         )
 
     def build_state_after_stage(
-        self, features: Tensor, shared: Tensor, local: Tensor
+        self, feature_params: Tensor, shared_params: Tensor, local_params: Tensor
     ) -> BVIRMState:
-        """Return the state after a stage; `local` is the w of each environment."""
+        """Return the state after a stage; `local_params` are those of environments."""
         posterior = join_feature_and_head_posteriors(
-            restore_gaussian_from_vector(features), restore_gaussian_from_vector(shared)
+            restore_gaussian_from_vector(feature_params),
+            restore_gaussian_from_vector(shared_params),
         )
-        return BVIRMState(posterior, posterior.mean[:, :0], local.mean(1, keepdim=True))
+        return BVIRMState(
+            posterior, posterior.mean[:, :0], local_params.mean(1, keepdim=True)
+        )
 
     def outputs(self, state: BVIRMState, inputs: Tensor) -> Tensor:
         """Return outputs [replica, sample, n, k] of networks from the posterior."""
@@ -212,7 +215,7 @@ class BVIRM(Learner[BVIRMState]):
 
     def compute_posterior_objectives(
         self,
-        features: Tensor,
+        feature_params: Tensor,
         batch: Batch,
         prior: tuple[DiagonalGaussian, DiagonalGaussian],
         kl_weight: float,
@@ -220,27 +223,33 @@ class BVIRM(Learner[BVIRMState]):
         """Return expected risks and KLs of posteriors, and their gradients."""
         each, count = split_batch_by_environment(batch), len(batch.sizes)
         fixed = restore_gaussian_from_vector(
-            features.detach().repeat_interleave(count, 0)
+            feature_params.detach().repeat_interleave(count, 0)
         )
         expected = DiagonalGaussian(
             *(part.repeat_interleave(count, 0) for part in prior[1])
         )
 
-        def compute_gradients_of_posteriors(local: Tensor) -> tuple[Terms, Tensor]:
-            w = restore_gaussian_from_vector(local.flatten(0, 1))
+        def compute_gradients_of_posteriors(
+            local_params: Tensor,
+        ) -> tuple[Terms, Tensor]:
+            w = restore_gaussian_from_vector(local_params.flatten(0, 1))
             risks = self.compute_expected_environment_risks(
                 join_feature_and_head_posteriors(fixed, w), each
             )[:, 0]
             terms = {"risk": risks, "kl": kl_weight * compute_gaussian_kl(w, expected)}
             objective = (terms["risk"] + terms["kl"]).sum()
-            (gradients,) = torch.autograd.grad(objective, local, create_graph=True)
-            return {n: t.view(local.shape[:2]) for n, t in terms.items()}, gradients
+            (gradients,) = torch.autograd.grad(
+                objective, local_params, create_graph=True
+            )
+            return {
+                n: t.view(local_params.shape[:2]) for n, t in terms.items()
+            }, gradients
 
-        def compute_feature_loss(shared: Tensor) -> Tensor:
-            moving = restore_gaussian_from_vector(features)
+        def compute_feature_loss(shared_params: Tensor) -> Tensor:
+            moving = restore_gaussian_from_vector(feature_params)
             risks = self.compute_expected_environment_risks(
                 join_feature_and_head_posteriors(
-                    moving, restore_gaussian_from_vector(shared)
+                    moving, restore_gaussian_from_vector(shared_params)
                 ),
                 batch,
             )

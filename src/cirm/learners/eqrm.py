@@ -121,8 +121,8 @@ def compute_risk_quantile(risks: Tensor, tail: float) -> Tensor:
 
 
 def compute_log_probability_of_higher_risk(
-    point: Tensor, risks: Tensor, bandwidth: Tensor
+    risk: Tensor, risks: Tensor, bandwidth: Tensor
 ) -> Tensor:
-    """Return the log probability of a risk above `point`, all [replica, ...]."""
-    logs = torch.special.log_ndtr((risks - point) / bandwidth)
+    """Return the log probability of a risk above `risk`, all [replica, ...]."""
+    logs = torch.special.log_ndtr((risks - risk) / bandwidth)
     return logs.logsumexp(-1, keepdim=True) - math.log(risks.shape[1])

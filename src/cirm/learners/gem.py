@@ -177,15 +177,15 @@ def stack_example_memories(
 
 
 def project_gradient_onto_constraints(
-    gradient: Tensor, past: Tensor, margin: float = 0.0
+    gradient: Tensor, past_gradients: Tensor, margin: float = 0.0
 ) -> Tensor:
-    """Return the vector nearest to `gradient` [p] that opposes no row of `past` [e, p].
+    """Return the vector nearest to `gradient` [p] that opposes no past one [e, p].
 
     It is the gradient plus the rows multiplied by dual weights of at least `margin`
     (for rows of length one). The weights that give the shortest such sum are found by
     non-negative least squares on the Cholesky factor of the rows' products.
     """
-    rows = past.double()
+    rows = past_gradients.double()
     gram, products = rows @ rows.T, rows @ gradient.double()
     norms = gram.diagonal().sqrt().clamp(min=torch.finfo(gradient.dtype).tiny)
     least = margin * norms

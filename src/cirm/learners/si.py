@@ -127,10 +127,12 @@ class SI(Learner[SIState]):
         return {"risk": risk}
 
     def compute_importance_weighted_penalty(
-        self, params: Tensor, past: SIState
+        self, params: Tensor, past_state: SIState
     ) -> Tensor:
         """Return the weighted squared distance from the anchor, [replica]."""
-        return 2 * compute_quadratic_penalty(params, past.anchor, past.importance)
+        return 2 * compute_quadratic_penalty(
+            params, past_state.anchor, past_state.importance
+        )
 
 
 class ParameterImportanceIntegral:

@@ -28,12 +28,12 @@ Content = Mapping[str, Any]
 Pair = list[Any]
 
 
-def describe_differences_of_models(one: Model, other: Model) -> dict[str, Any]:
+def describe_differences_of_models(first: Model, second: Model) -> dict[str, Any]:
     """Describe what differs between two models.
 
     Args:
-        one: A model.
-        other: Another one.
+        first: A model.
+        second: Another one.
 
     Returns:
         Plain values that JSON can hold, with pairs for the two models: a sentence
@@ -52,25 +52,25 @@ def describe_differences_of_models(one: Model, other: Model) -> dict[str, Any]:
         >>> describe_differences_of_models(first, update(first, table[20:]))["relation"]
         'continues'
     """
-    contents = [describe_model(model) for model in (one, other)]
+    contents = [describe_model(model) for model in (first, second)]
     differences = {
-        "relation": find_which_model_came_first(one, other),
-        "environments": _compare_environments_of_models(one, other),
+        "relation": find_relation_between_model_histories(first, second),
+        "environments": _compare_environments_of_models(first, second),
         "settings": _list_settings_that_differ(
             *map(_list_learner_settings_of_model, contents)
         ),
         "columns": _list_settings_that_differ(*map(_list_column_encodings, contents)),
         "importance": _compare_column_importance_of_models(*contents),
         "unstable": _compare_unstable_columns_of_models(*contents),
-        "scores": _compare_training_scores_of_models(one, other),
+        "scores": _compare_training_scores_of_models(first, second),
         "adaptation": [
-            m.adaptation.name if m.adaptation else None for m in (one, other)
+            m.adaptation.name if m.adaptation else None for m in (first, second)
         ],
     }
     return {"answer": _summarise_main_model_differences(differences), **differences}
 
 
-def find_which_model_came_first(one: Model, other: Model) -> str:
+def find_relation_between_model_histories(one: Model, other: Model) -> str:
     """Return how the second model came from the first, by their histories."""
     first, second = (
         list(map(_get_history_entry_identity, m.history)) for m in (one, other)

@@ -186,7 +186,7 @@ def evaluate(
     check_some_row_has_weight(len(targets), weight or schema.weight)
     progress("scoring", 1)
     joined = {name: np.concatenate(parts) for name, parts in labels.items()}
-    notes += _warn_of_training_rows(model, kept, torch.cat(targets), joined[""])
+    notes += _warn_of_rows_used_in_training(model, kept, torch.cat(targets), joined[""])
     whole, aims = join_predictions_of_chunks(predictions), torch.cat(targets)
     places = {
         name: rows.numpy()
@@ -230,17 +230,20 @@ def describe_environment_adapted_to(model: Model) -> list[str]:
     ]
 
 
-def _warn_of_training_rows(
-    model: Model, kept: list[np.ndarray], targets: Tensor, names: np.ndarray
+def _warn_of_rows_used_in_training(
+    model: Model,
+    kept_inputs: list[np.ndarray],
+    targets: Tensor,
+    environment_of_row: np.ndarray,
 ) -> list[str]:
     """Warn of environments that the model was trained on, if all inputs were kept."""
-    if not SCHEMA_ROWS >= sum(map(len, kept)) == len(targets):
+    if not SCHEMA_ROWS >= sum(map(len, kept_inputs)) == len(targets):
         return []
-    inputs = np.concatenate(kept)
+    inputs = np.concatenate(kept_inputs)
     history = {entry.fingerprint: entry for entry in model.history}
     notes = []
-    for name in dict.fromkeys(names):
-        rows = np.flatnonzero(names == name)
+    for name in dict.fromkeys(environment_of_row):
+        rows = np.flatnonzero(environment_of_row == name)
         digest = hash_inputs_and_targets([(inputs[rows], targets.numpy()[rows])])
         if entry := history.get(digest):
             notes.append(
@@ -255,7 +258,7 @@ def _build_evaluation_report(
     model: Model,
     predictions: PredictionsWithDeviation,
     targets: Tensor,
-    labels: dict[str, np.ndarray],
+    label_columns: dict[str, np.ndarray],
     notes: list[str],
     weights: Tensor | None = None,
 ) -> dict[str, Any]:
@@ -269,8 +272,10 @@ def _build_evaluation_report(
         "standard_error": compute_standard_error_of_score(
             model, mean, targets, weights
         ),
-        "environments": score_predictions(labels.pop("")),
-        "groups": {name: score_predictions(values) for name, values in labels.items()},
+        "environments": score_predictions(label_columns.pop("")),
+        "groups": {
+            name: score_predictions(values) for name, values in label_columns.items()
+        },
         "expected": list_training_scores(model),
         "notes": notes,
     }
@@ -409,13 +414,18 @@ def compute_diagnostics_by_environment(
 
 
 def _predict_held_out_rows(
-    model: Model, environment: Environment, held: Environment, randomness: Randomness
+    model: Model,
+    environment: Environment,
+    held_out: Environment,
+    randomness: Randomness,
 ) -> PredictionsWithTargets:
     source = randomness.at("diagnostics", environment.name)
     reference = GroupReferenceModel.fit(
         take_evenly_spaced_examples(environment, 1), source
     )
-    return predict_and_group_examples(model.learner, model.state, held, reference, 1)
+    return predict_and_group_examples(
+        model.learner, model.state, held_out, reference, 1
+    )
 
 
 def warn_of_constant_values(model: Model, diagnostics: dict[str, float]) -> list[str]:

@@ -29,11 +29,11 @@ class NewPlacePredictiveDistribution(NamedTuple):
     deviations: Numbers
     weights: Numbers
 
-    def compute_cumulative_probability(self, points: Numbers) -> Numbers:
+    def compute_cumulative_probability(self, values: Numbers) -> Numbers:
         """Return the probability that the quantity is at most each of points [n]."""
         from scipy import special
 
-        scaled = (points[:, None] - self.means) / self.deviations
+        scaled = (values[:, None] - self.means) / self.deviations
         below: Numbers = special.ndtr(scaled) @ self.weights
         return below
 

@@ -226,7 +226,7 @@ def predict_inputs_by_numpy(
     predictor: NumpyPredictor,
     inputs: NDArray[np.float32],
     n_classes: int,
-    shifts: Array | None = None,
+    logit_shifts: Array | None = None,
 ) -> ArrayPredictions:
     """Return predictions for inputs [n, *shape], computed by one thread per core.
 
@@ -234,7 +234,7 @@ def predict_inputs_by_numpy(
         predictor: What computes outputs.
         inputs: Encoded rows.
         n_classes: Number of classes; 0 for regression.
-        shifts: What is added to the logit of each class, [classes].
+        logit_shifts: What is added to the logit of each class, [classes].
     """
     rows = inputs.reshape(len(inputs), -1)
     threads = count_available_threads()
@@ -245,7 +245,7 @@ def predict_inputs_by_numpy(
 
     def predict_chunk_of_inputs(start: int) -> ArrayPredictions:
         outputs = predictor.compute_outputs(rows[start : start + size])
-        return compute_prediction_mean_and_std(outputs, n_classes, shifts)
+        return compute_prediction_mean_and_std(outputs, n_classes, logit_shifts)
 
     threads = min(threads, len(starts))
     if threads < 2:

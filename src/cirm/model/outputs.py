@@ -34,7 +34,7 @@ def check_predictions_are_finite(predictions: Array, where: str) -> None:
 
 @np.errstate(all="ignore")  # predictions that are not finite are refused later
 def compute_prediction_mean_and_std(
-    outputs: Array, n_classes: int, shifts: Array | None = None
+    outputs: Array, n_classes: int, logit_shifts: Array | None = None
 ) -> ArrayPredictions:
     """Return the mean prediction and its standard deviation over samples.
 
@@ -42,7 +42,7 @@ def compute_prediction_mean_and_std(
         outputs: Logits or values of each sample, [samples, n, k]; of two classes there
             may be one logit, that of the second class.
         n_classes: Number of classes; 0 for regression.
-        shifts: What is added to the logit of each class, [classes].
+        logit_shifts: What is added to the logit of each class, [classes].
     """
     if not n_classes:
         return ArrayPredictions(
@@ -50,8 +50,8 @@ def compute_prediction_mean_and_std(
         )
     if n_classes > 2:
         logits = np.moveaxis(outputs, -1, 0)  # rows last: sums over classes are fast
-        if shifts is not None:
-            logits = logits + shifts[:, None, None].astype(outputs.dtype)
+        if logit_shifts is not None:
+            logits = logits + logit_shifts[:, None, None].astype(outputs.dtype)
         values = np.exp(logits - logits.max(0))
         values /= values.sum(0)
         mean, std = _compute_weighted_mean_and_std(values)
@@ -59,8 +59,8 @@ def compute_prediction_mean_and_std(
     odds = (
         outputs[..., 0] if outputs.shape[-1] == 1 else outputs[..., 1] - outputs[..., 0]
     )
-    if shifts is not None:
-        odds = odds + (shifts[1] - shifts[0]).astype(outputs.dtype)
+    if logit_shifts is not None:
+        odds = odds + (logit_shifts[1] - logit_shifts[0]).astype(outputs.dtype)
     if not np.isfinite(odds.sum()):  # a single pass where all are finite
         odds = np.where(np.isfinite(odds), odds, np.nan)
     exponentials = np.exp(-odds.clip(-80, 80))  # beyond, single precision overflows

@@ -41,23 +41,23 @@ class PredictionsWithTargetsAndWeights(NamedTuple):
 
 
 def choose_positive_class(
-    chosen_class: str, classes: tuple[str, ...], rows: EncodedRows
+    user_choice: str, classes: tuple[str, ...], rows: EncodedRows
 ) -> str:
     """Return the positive one of two classes: the user's choice, or the rarer one."""
     if len(classes) != 2:
-        if chosen_class:
+        if user_choice:
             raise ValueError(
                 "--positive: only a classification into two classes has a positive "
                 "class. Remove the option."
             )
         return ""
-    if chosen_class and chosen_class not in classes:
+    if user_choice and user_choice not in classes:
         raise ValueError(
-            f"--positive: there is no class {chosen_class!r}. Use {classes[0]!r} or "
+            f"--positive: there is no class {user_choice!r}. Use {classes[0]!r} or "
             f"{classes[1]!r}."
         )
     first, second = torch.bincount(rows.targets, minlength=2).tolist()
-    return chosen_class or classes[int(second <= first)]
+    return user_choice or classes[int(second <= first)]
 
 
 def choose_class_weights(

@@ -187,16 +187,18 @@ def _is_target_constant(frames: Sequence[pd.DataFrame], target: str) -> bool:
 
 
 def _drop_missing_targets(
-    frame: pd.DataFrame, name: str, target: str, notes: list[str]
+    frame: pd.DataFrame, table_name: str, target: str, notes: list[str]
 ) -> pd.DataFrame:
     gaps = find_missing_values(frame[target])
     if gaps.all():
         raise ValueError(
-            f"table {name!r}: the target column {target!r} is empty in every row. Fill "
-            "it in, or remove the column from this table."
+            f"table {table_name!r}: the target column {target!r} is empty in every "
+            "row. Fill it in, or remove the column from this table."
         )
     if gaps.any():
-        notes.append(f"{name}: {int(gaps.sum()):,} rows without a target are left out.")
+        notes.append(
+            f"{table_name}: {int(gaps.sum()):,} rows without a target are left out."
+        )
     return frame[~gaps]
 
 

@@ -103,7 +103,7 @@ def list_input_warnings(
 
 def list_warnings_of_environment_inputs(
     schema: Schema,
-    name: str,
+    environment_name: str,
     inputs: NDArray[np.float32],
     missing: Flags | None,
     accept_units: bool,
@@ -113,13 +113,13 @@ def list_warnings_of_environment_inputs(
     certain = [change for change in changes if change.is_certain]
     if certain and not accept_units:
         raise ValueError(
-            f"place {name!r}: {certain[0].text}. Convert the column, or use "
-            "--accept-units (in Python accept_units=True) to use its values as they "
-            "are."
+            f"place {environment_name!r}: {certain[0].text}. Convert the column, or "
+            "use --accept-units (in Python accept_units=True) to use its values as "
+            "they are."
         )
     unusual = [f"{change.text}. Check the unit." for change in changes]
     unusual += list_unusual_value_warnings(schema, inputs, missing)
-    return [f"place {name!r}: {text}" for text in unusual]
+    return [f"place {environment_name!r}: {text}" for text in unusual]
 
 
 def find_columns_in_other_units(

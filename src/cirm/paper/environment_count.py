@@ -75,21 +75,21 @@ def draw_environment_moments(n_environments: int, seed: int) -> EnvironmentMomen
 
 
 def compute_invariance_violations(
-    predictor: Array, moments: EnvironmentMoments, spread: float = 0.0
+    predictor: Array, moments: EnvironmentMoments, feature_std: float = 0.0
 ) -> Array:
     """Return the constraint of each environment at a predictor v [d], [e].
 
-    With w = 1 the features are v. `spread` is the standard deviation of the features,
-    0 for BIRM.
+    With w = 1 the features are v. `feature_std` is the standard deviation of the
+    features, 0 for BIRM.
     """
     curved = np.einsum("i,eij,j->e", predictor, moments.inputs, predictor)
     traces = np.trace(moments.inputs, axis1=1, axis2=2)
-    violations: Array = curved + spread**2 * traces - moments.targets @ predictor
+    violations: Array = curved + feature_std**2 * traces - moments.targets @ predictor
     return violations
 
 
 def count_invariant_predictors(
-    n_environments: int, spread: float = 0.0, seed: int = 0, n_starts: int = STARTS
+    n_environments: int, feature_std: float = 0.0, seed: int = 0, n_starts: int = STARTS
 ) -> InvariantPredictorCount:
     """Search predictors that are invariant in some environments, from many starts."""
     moments = draw_environment_moments(n_environments, seed)
@@ -100,7 +100,7 @@ def count_invariant_predictors(
         found = least_squares(
             compute_invariance_violations,
             rng.normal(size=DIMENSION),
-            args=(moments, spread),
+            args=(moments, feature_std),
             method="trf",
             xtol=1e-12,
             ftol=1e-12,
@@ -109,16 +109,16 @@ def count_invariant_predictors(
         if 2 * found.cost > SOLVED or np.linalg.norm(found.x) < TRIVIAL:
             continue
         solutions += 1
-        off = np.abs(compute_invariance_violations(found.x, unseen, spread)).max()
+        off = np.abs(compute_invariance_violations(found.x, unseen, feature_std)).max()
         violations += bool(off > HOLDS)
     return InvariantPredictorCount(n_environments, solutions, violations)
 
 
-def count_predictors_by_environment_count(
-    spread: float = 0.0, seed: int = 0
+def count_invariant_predictors_by_environment_count(
+    feature_std: float = 0.0, seed: int = 0
 ) -> list[InvariantPredictorCount]:
     """Count for each number of environments up to one more than the theorem asks."""
     return [
-        count_invariant_predictors(number, spread, seed)
+        count_invariant_predictors(number, feature_std, seed)
         for number in range(1, BOUND + 2)
     ]

@@ -201,9 +201,9 @@ class PaperExperiment:
         """The names of all learners for users, each once."""
         return list(dict.fromkeys(t.key for row in self.rows for t in row.trials))
 
-    def list_trials(self, keys: Iterable[str] = ()) -> list[ExperimentTrial]:
+    def list_trials(self, learner_keys: Iterable[str] = ()) -> list[ExperimentTrial]:
         """List the trials of these learners or of all, each once."""
-        chosen = set(keys)
+        chosen = set(learner_keys)
         for key in chosen - set(self.keys):
             raise ValueError(
                 f"The experiment {self.name} has no learner {key!r}. Choose one of "

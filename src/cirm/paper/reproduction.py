@@ -74,11 +74,11 @@ class PaperReproductionPlan:
 
 
 def plan_paper_reproduction(
-    experiment: PaperExperiment, n_seeds: int, keys: Iterable[str] = ()
+    experiment: PaperExperiment, n_seeds: int, learner_keys: Iterable[str] = ()
 ) -> PaperReproductionPlan:
     """Plan a reproduction with these learners, or all."""
     jobs, absent = {}, {}
-    for trial in experiment.list_trials(keys):
+    for trial in experiment.list_trials(learner_keys):
         reason = explain_why_trial_data_are_missing(trial)
         if reason:
             absent[trial.identity] = reason

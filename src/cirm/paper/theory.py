@@ -11,7 +11,7 @@ from cirm.paper.environment_count import (
     BOUND,
     STARTS,
     InvariantPredictorCount,
-    count_predictors_by_environment_count,
+    count_invariant_predictors_by_environment_count,
 )
 from cirm.records import write_text_atomically
 from cirm.report import paper_plots
@@ -24,8 +24,8 @@ SPREAD = 0.05  # standard deviation of BVIRM's features, around a predictor of l
 def write_theory_files(folder: Path) -> None:
     """Write theory.json, the figures as files, and a page of them."""
     rates = measure_admm_convergence_rates()
-    counts = count_predictors_by_environment_count()
-    spread = count_predictors_by_environment_count(SPREAD)
+    counts = count_invariant_predictors_by_environment_count()
+    spread = count_invariant_predictors_by_environment_count(SPREAD)
     content = summarise_theory_measurements(rates, counts, spread)
     write_text_atomically(folder / "theory.json", json.dumps(content, indent=1) + "\n")
     figures = {

@@ -152,7 +152,7 @@ def build_paper_comparison_tables(summary: Summary) -> list[ReportTable]:
 
 def transpose_table_if_wide(table: ReportTable) -> ReportTable:
     """Return the table, transposed if it is wide and has few rows."""
-    is_low = len(table.values) > WIDE and len(table.rows) < 4
+    is_low = len(table.value_columns) > WIDE and len(table.rows) < 4
     return transpose_table(table) if is_low else table
 
 

@@ -168,7 +168,7 @@ class ReportTable:
                 )
 
     @property
-    def values(self) -> tuple[ReportColumn, ...]:
+    def value_columns(self) -> tuple[ReportColumn, ...]:
         """The columns that do not name the row."""
         return self.columns[self.row_headings :]
 
@@ -190,7 +190,7 @@ def build_mean_and_std_cell(
 def transpose_table(table: ReportTable) -> ReportTable:
     """Return the table with rows and columns exchanged; all values align right."""
     heads = table.row_headings
-    names = [(*column.groups, column.heading) for column in table.values]
+    names = [(*column.groups, column.heading) for column in table.value_columns]
     width = len(names[0]) if names else 1
     corner = [*table.columns[:heads], *[ReportColumn("")] * width][:width]
     columns = []
@@ -241,11 +241,11 @@ def split_cells_into_paper_and_ours(
         for place, source in enumerate(table.sources):
             first = names if place == 0 else [""] * len(heads)
             rows.append([*first, source, *(cells[place] for cells in numbers)])
-    columns = [*heads, ReportColumn(""), *table.values]
+    columns = [*heads, ReportColumn(""), *table.value_columns]
     if side_by_side:
         columns = [
             replace(column, heading=f"{column.heading}, {source}")
-            for column in table.values
+            for column in table.value_columns
             for source in table.sources
         ]
         columns[:0] = heads
@@ -273,7 +273,7 @@ def render_table_as_html(table: ReportTable) -> EscapedHtml:
             render_html_element("th", n, colspan=str(span), scope="colgroup")
             for n, span in level
         ]
-        for level in _merge_groups_of_column_headings(table.values)
+        for level in _merge_groups_of_column_headings(table.value_columns)
     ]
     body = []
     for row in table.rows:
@@ -355,7 +355,7 @@ def render_table_as_markdown(table: ReportTable) -> str:
         | :-- | --: |
         | 1 | 2 |
     """
-    count = len(table.values) * max(len(table.sources), 1)
+    count = len(table.value_columns) * max(len(table.sources), 1)
     flat = split_cells_into_paper_and_ours(table, side_by_side=count <= WIDE)
     lines = [
         [
@@ -381,7 +381,7 @@ def render_table_as_latex(table: ReportTable, legend: str = "") -> str:
         True
     """
     flat = split_cells_into_paper_and_ours(table, side_by_side=False)
-    heads, is_crowded = flat.row_headings, len(flat.values) > WIDE
+    heads, is_crowded = flat.row_headings, len(flat.value_columns) > WIDE
     title = [f"{escape_latex(flat.title)}."] if flat.title else []
     caption = " ".join([*title, *map(escape_latex, flat.notes), legend]).strip()
     lines = [
@@ -391,7 +391,7 @@ def render_table_as_latex(table: ReportTable, legend: str = "") -> str:
         f"\\begin{{tabular}}{{{''.join(c.align[0] for c in flat.columns)}}}",
         r"\toprule",
     ]
-    for level in _merge_groups_of_column_headings(flat.values):
+    for level in _merge_groups_of_column_headings(flat.value_columns):
         names = [
             f"\\multicolumn{{{span}}}{{c}}{{{escape_latex(name)}}}"
             for name, span in level

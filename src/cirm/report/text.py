@@ -189,12 +189,12 @@ def _choose_best_adapted_learner(
 
 def _describe_unseen_scores_of_others(
     results: Mapping[str, Entry],
-    first: str,
+    reference: str,
     best: str,
     chance: float | None,
 ) -> str:
     """How the other learners do in the unseen environments; empty without others."""
-    if best == first:
+    if best == reference:
         return "No other learner does better there" if len(results) > 1 else ""
     reached = (
         f"the best learner, {best}, reaches {_format_score_of_split(results[best])}"

@@ -165,7 +165,7 @@ def estimate_seconds_from_recorded_jobs(job: TrainingJob) -> float | None:
 
 def estimate_job_seconds(
     jobs: Sequence[TrainingJob],
-    times: Sequence[JobTime],
+    finished_job_times: Sequence[JobTime],
     speed: MachineSpeed,
     folder: Path,
     calibration: float = CALIBRATION_SECONDS,
@@ -173,12 +173,12 @@ def estimate_job_seconds(
     """Estimate the processor seconds of jobs on this machine.
 
     A job takes as long as a recorded one of the same learner, settings and size, else
-    as the jobs in `times` of the same name, which finished here earlier, else as the
-    first steps of such jobs let expect: the smallest and the largest are run for up to
-    two seconds, all of them together for `calibration` seconds, and their records are
-    written to the folder if they finish.
+    as the jobs in `finished_job_times` of the same name, which finished here earlier,
+    else as the first steps of such jobs let expect: the smallest and the largest are
+    run for up to two seconds, all of them together for `calibration` seconds, and their
+    records are written to the folder if they finish.
     """
-    rates = _average_seconds_per_unit_of_training_cost(times)
+    rates = _average_seconds_per_unit_of_training_cost(finished_job_times)
     unknown: dict[tuple[str, str, object], list[TrainingJob]] = {}
     seconds: dict[str, float] = {}
     for job in jobs:
@@ -336,7 +336,7 @@ class JobCostEstimate:
 
 def estimate_cost_of_jobs(
     jobs: Sequence[TrainingJob],
-    times: Sequence[JobTime],
+    finished_job_times: Sequence[JobTime],
     n_workers: int,
     is_local: bool,
     folder: Path,
@@ -344,5 +344,7 @@ def estimate_cost_of_jobs(
 ) -> JobCostEstimate:
     """Estimate what jobs cost on this machine, in a few seconds."""
     speed = measure_machine_speed()
-    estimates = estimate_job_seconds(jobs, times, speed, folder, calibration)
+    estimates = estimate_job_seconds(
+        jobs, finished_job_times, speed, folder, calibration
+    )
     return JobCostEstimate(estimates, speed, n_workers, is_local, len(jobs))

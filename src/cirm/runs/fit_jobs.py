@@ -77,7 +77,7 @@ def list_files_to_fit(folder: Path) -> list[Path]:
     return files
 
 
-def list_setting_combinations(texts: Sequence[str]) -> list[list[str]]:
+def list_setting_combinations(each_set_options: Sequence[str]) -> list[list[str]]:
     """Return every combination of settings to fit a model with.
 
     Example:
@@ -85,7 +85,7 @@ def list_setting_combinations(texts: Sequence[str]) -> list[list[str]]:
         [['epochs=5', 'hidden=8'], ['epochs=5', 'hidden=8,8']]
     """
     choices = []
-    for text in texts:
+    for text in each_set_options:
         name, equals, values = text.partition("=")
         if not (name and equals and values):
             raise ValueError(

@@ -253,7 +253,7 @@ def _iterate_scores_of_selection_rules(
 
 
 def _describe_custom_selection_rules(
-    rules: Iterable[Rule], leaves_out: bool
+    rules: Iterable[Rule], leave_one_out: bool
 ) -> tuple[tuple[str, dict[str, Any]], ...]:
     """Return import path and settings of the rules that are not built in."""
     from cirm.evaluation.selection import RULES
@@ -262,7 +262,7 @@ def _describe_custom_selection_rules(
     for rule in rules:
         cls = type(rule)
         path = f"{cls.__module__}:{cls.__qualname__}"
-        if path in RULES.values() or rule.leaves_out != leaves_out:
+        if path in RULES.values() or rule.leaves_out != leave_one_out:
             continue
         if "<locals>" in path:
             raise ValueError(

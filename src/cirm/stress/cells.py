@@ -171,7 +171,9 @@ class StressTestCell:
         ]
 
 
-def list_shortcut_kinds(source: str, tables: Iterable[str] = ()) -> list[ShortcutKind]:
+def list_shortcut_kinds(
+    source: str, user_tables: Iterable[str] = ()
+) -> list[ShortcutKind]:
     """List the kinds of shortcut: in images, and in synthetic and real tables."""
     kinds = []
     for name, title in TITLES.items():
@@ -184,7 +186,7 @@ def list_shortcut_kinds(source: str, tables: Iterable[str] = ()) -> list[Shortcu
     regression = {"plant": "numeric", "task": "regression"}
     name = "table-regression"
     kinds.append(ShortcutKind(name, "table: regression", "planted", regression))
-    for table in tables:
+    for table in user_tables:
         folder, target, _ = parse_folder_target_and_files(table)
         for plant, (title, data) in PLANTS.items():
             place = {"path": folder, "target": target, **data}

@@ -357,7 +357,7 @@ def _estimate_effects_on_classes(features: Tensor, targets: Tensor) -> EffectEst
 
 
 def measure_alignment_with_first_effects(
-    features: Tensor, targets: Tensor, effects: Tensor, column_of_feature: Tensor
+    features: Tensor, targets: Tensor, first_effects: Tensor, column_of_feature: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Measure how far units speak for the true class, if they mean what they did.
 
@@ -368,19 +368,19 @@ def measure_alignment_with_first_effects(
     Args:
         features: Standardised features, [n, d].
         targets: Zeros and ones of each class, [n, k].
-        effects: Effects of the features in the first environment, [d, k].
+        first_effects: Effects of the features in the first environment, [d, k].
         column_of_feature: Unit of each feature, [d].
 
     Returns:
         The means and their variances, [d, k], at the first feature of each unit; other
         variances are `UNKNOWN`, and those of classes with too few rows.
     """
-    mean = torch.zeros_like(effects)
+    mean = torch.zeros_like(first_effects)
     variance = torch.full_like(mean, UNKNOWN)
     counts = targets.sum(0)
     if targets.shape[1] < 3:
         return mean, variance
-    own = (effects - effects.mean(1, keepdim=True)).T  # [k, d]
+    own = (first_effects - first_effects.mean(1, keepdim=True)).T  # [k, d]
     evidence = features * (targets @ own)
     rows = counts.clamp(min=1)
     for leader in column_of_feature.unique().tolist():

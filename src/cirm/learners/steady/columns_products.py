@@ -27,25 +27,28 @@ class CentredMoments(NamedTuple):
 
 
 def drop_unstable_feature_products(
-    state: SteadyTableState, place: CentredMoments, share: float
+    state: SteadyTableState, place_moments: CentredMoments, level_share: float
 ) -> SteadyTableState:
     """Return the state without products that say something else at a new place.
 
     Args:
         state: The state before the place is learned.
-        place: Moments of the new place.
-        share: Part of the level that this comparison may spend.
+        place_moments: Moments of the new place.
+        level_share: Part of the level that this comparison may spend.
     """
     used = (state.basis.factors > 0).nonzero()[:, 0]
     if not len(used) or not len(state.places.rows):
         return state
     past = CentredMoments(center_moments(state), float(state.places.rows.sum()))
     slopes, variances = zip(
-        *(_measure_slopes_of_products(state, part, used) for part in (past, place)),
+        *(
+            _measure_slopes_of_products(state, part, used)
+            for part in (past, place_moments)
+        ),
         strict=True,
     )
     squares = (slopes[0] - slopes[1]).square() / (variances[0] + variances[1])
-    limit = chdtri(1, PRODUCT_LEVEL * share / squares.numel())
+    limit = chdtri(1, PRODUCT_LEVEL * level_share / squares.numel())
     factors = state.basis.factors.clone()
     factors[used[(squares > limit).any(1)]] = 0.0
     return state._replace(basis=state.basis._replace(factors=factors))

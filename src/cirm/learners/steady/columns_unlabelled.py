@@ -41,7 +41,7 @@ MOST_LEFT_OUT = 3  # columns that are left out in turn: those that count most
 MOST_TESTED = 8  # blocks, the strongest ones: those can do harm
 
 
-class Block(NamedTuple):
+class FeatureBlock(NamedTuple):
     """Features that may have changed together.
 
     Attributes:
@@ -138,11 +138,11 @@ def set_changed_features_aside(
 
 def _find_changed_blocks(
     state: SteadyTableState,
-    blocks: list[Block],
+    blocks: list[FeatureBlock],
     basis: Tensor,
     level: float,
     is_regression: bool,
-) -> list[Block]:
+) -> list[FeatureBlock]:
     """Return the blocks whose relation to the others has changed, clearest first.
 
     Unlabelled rows alone cannot tell which of two related blocks has changed. What the
@@ -182,7 +182,9 @@ def _has_feature_on_another_scale(state: SteadyTableState, inputs: Tensor) -> bo
     )
 
 
-def _list_blocks(state: SteadyTableState, is_named_stable: Tensor) -> list[Block]:
+def _list_blocks(
+    state: SteadyTableState, is_named_stable: Tensor
+) -> list[FeatureBlock]:
     """List the strongest blocks that are unrelated to all others given the target."""
     tested = state.needed & ~state.unstable & ~is_named_stable
     groups = [
@@ -196,11 +198,11 @@ def _list_blocks(state: SteadyTableState, is_named_stable: Tensor) -> list[Block
         for leader in block[chosen].unique().tolist():
             own = block == leader
             evidence = _compute_evidence_weights(state, own, leader, row)
-            found.append(Block(own, evidence, float(p_values[leader])))
+            found.append(FeatureBlock(own, evidence, float(p_values[leader])))
     moments = center_moments(state)
     p = len(state.ridge)
 
-    def measure_strength(block: Block) -> float:
+    def measure_strength(block: FeatureBlock) -> float:
         targets = moments[p:, :p] @ block.evidence.T
         return float(targets[-len(block.evidence) :].diagonal().sum())
 

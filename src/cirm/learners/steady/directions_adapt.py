@@ -65,23 +65,23 @@ def estimate_adaptation_of_replica(
 
 
 def find_reason_to_refuse_adaptation(
-    logits: Tensor, values: Tensor, draws: Tensor
+    logits: Tensor, values: Tensor, drawn_tables: Tensor
 ) -> int:
     """Return the code of the reason not to use an estimate, or 0.
 
-    `draws` are log tables from the posterior. If one of them were true, the gain of
-    adapting is how many more classes the adapted model would get right than the stable
-    one. Gains must outweigh losses. And the adapted model must on average be as sure as
-    the stable model of the classes which that predicts: that is the law of total
-    probability, and EM breaks it where the stable model depends on the feature.
+    `drawn_tables` are log tables from the posterior. If one of them were true, the gain
+    of adapting is how many more classes the adapted model would get right than the
+    stable one. Gains must outweigh losses. And the adapted model must on average be as
+    sure as the stable model of the classes which that predicts: that is the law of
+    total probability, and EM breaks it where the stable model depends on the feature.
     """
     stable = logits.double().softmax(-1)
-    evidence = tables.compute_class_log_likelihoods(draws.double(), values)
+    evidence = tables.compute_class_log_likelihoods(drawn_tables.double(), values)
     beliefs = (logits.double() + evidence).softmax(-1)  # [draw, n, k]
     adapted = beliefs.mean(0)
     first, second = (p.argmax(-1)[:, None] for p in (stable, adapted))
     right = [
-        beliefs.gather(2, chosen.expand(len(draws), -1, -1))[..., 0].mean(1)
+        beliefs.gather(2, chosen.expand(len(drawn_tables), -1, -1))[..., 0].mean(1)
         for chosen in (first, second)
     ]
     gains = right[1] - right[0]
@@ -92,7 +92,9 @@ def find_reason_to_refuse_adaptation(
     return 7 if float(doubt.mean()) > max(MISFIT[0] * error, MISFIT[1]) else 0
 
 
-def may_misread_feature_leak_class(state: SteadyNetworkState, estimate: Tensor) -> bool:
+def may_misread_feature_leak_class(
+    state: SteadyNetworkState, estimated_tables: Tensor
+) -> bool:
     """Whether a feature that is partly misread seems to mean what it meant before.
 
     Where it is misread, the stable model may have learned it, which rows with the same
@@ -103,7 +105,7 @@ def may_misread_feature_leak_class(state: SteadyNetworkState, estimate: Tensor) 
     seen = pool_value_tables_of_environments(state, len(known))
     if seen is None:
         return False
-    for feature, here, before in zip(known, estimate, seen, strict=True):
+    for feature, here, before in zip(known, estimated_tables, seen, strict=True):
         if (
             feature.view.does_view_change_rows()
             or measure_distance_of_nearest_centres(feature.feature) > MISREAD
@@ -228,14 +230,14 @@ def choose_value_log_tables_for_prediction(
     return evidence
 
 
-def _is_agreement_with_class_consistent(counts: Tensor) -> bool:
+def _is_agreement_with_class_consistent(value_counts: Tensor) -> bool:
     """Whether a new environment can be expected to agree more, or less, than chance.
 
     By the prediction interval of a random-effects meta-analysis of the log odds.
     """
-    k = counts.shape[-1]
-    right = counts.diagonal(dim1=1, dim2=2).sum(1).double() + 0.5
-    wrong = counts.sum((1, 2)).double() + 1 - right
+    k = value_counts.shape[-1]
+    right = value_counts.diagonal(dim1=1, dim2=2).sum(1).double() + 0.5
+    wrong = value_counts.sum((1, 2)).double() + 1 - right
     chance = torch.tensor(1 / (k - 1)).log()
     summary = combine_effects_of_environments(
         (right / wrong).log() - chance, 1 / right + 1 / wrong

@@ -66,14 +66,14 @@ def explain_state_of_networks(
     return explanation
 
 
-def measure_agreement_with_class(counts: Tensor) -> tuple[float, float, float]:
+def measure_agreement_with_class(value_counts: Tensor) -> tuple[float, float, float]:
     """Return how often values equal the class, classes even, with a 95 % interval.
 
     Counts are [class, value]; one pseudo-row of each class is even.
     """
-    k = len(counts)
-    rows = counts.sum(1).double() + 1
-    rates = (counts.diagonal().double() + 1 / k) / rows
+    k = len(value_counts)
+    rows = value_counts.sum(1).double() + 1
+    rates = (value_counts.diagonal().double() + 1 / k) / rows
     mean = float(rates.mean())
     error = float((rates * (1 - rates) / rows).sum().sqrt()) / k
     return mean, max(0.0, mean - 1.96 * error), min(1.0, mean + 1.96 * error)

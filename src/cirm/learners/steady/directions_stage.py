@@ -435,10 +435,10 @@ def _remove_feature_traces_from_moments(
 
 
 def _does_feature_explain_change(
-    before: EnvironmentComparison, after: EnvironmentComparison, alpha: float
+    before: EnvironmentComparison, after: EnvironmentComparison, level: float
 ) -> bool:
     """Whether a change is gone, or much smaller, after a feature was removed."""
-    if after.p_value >= alpha:
+    if after.p_value >= level:
         return True
     sizes = [
         search.measure_change_of_class_means(one.before, one.here, one.axes).size

@@ -157,7 +157,11 @@ def _draw_log_value_tables(
 
 
 def _estimate_value_tables_from_start(
-    tables: Tensor, prior: Tensor, logits: Tensor, values: Tensor, member: Tensor
+    tables: Tensor,
+    prior: Tensor,
+    logits: Tensor,
+    values: Tensor,
+    one_hot_values: Tensor,
 ) -> Tensor:
     """Return the tables to which EM leads with the pseudo-rows of a prior."""
     for _ in range(STEPS):
@@ -165,7 +169,7 @@ def _estimate_value_tables_from_start(
             logits + compute_class_log_likelihoods(tables.log(), values)
         ).softmax(-1)
         last = tables
-        tables = torch.einsum("nc,jnv->jcv", weights, member) + prior
+        tables = torch.einsum("nc,jnv->jcv", weights, one_hot_values) + prior
         tables = tables / tables.sum(-1, keepdim=True)
         if (tables - last).abs().max() < 1e-4:
             break
@@ -183,7 +187,11 @@ def _compute_total_log_likelihood(
 
 
 def _approximate_posterior_of_value_tables(
-    tables: Tensor, prior: Tensor, logits: Tensor, values: Tensor, member: Tensor
+    tables: Tensor,
+    prior: Tensor,
+    logits: Tensor,
+    values: Tensor,
+    one_hot_values: Tensor,
 ) -> _ValueTablePosteriorMode:
     """Return a mode with its covariance in the log odds, and its evidence.
 
@@ -191,7 +199,7 @@ def _approximate_posterior_of_value_tables(
     """
     weights = (logits + compute_class_log_likelihoods(tables.log(), values)).softmax(-1)
     # The derivative of a row's log likelihood in the log odds of the tables.
-    slopes = weights[None, :, :, None] * (member[:, :, None] - tables[:, None])
+    slopes = weights[None, :, :, None] * (one_hot_values[:, :, None] - tables[:, None])
     slopes = slopes.transpose(0, 1).flatten(1)
     spread = torch.diag_embed(tables) - tables[..., :, None] * tables[..., None, :]
     size = tables.shape[-1]
