@@ -110,10 +110,11 @@ def render_scores_by_environment_figure(
         dot = DotPlotMark(score.value, score.kind, tip, low, high)
         by_place.setdefault(score.place, []).append(dot)
         ends += [low, high]
-    rows = [
-        DotPlotRow(place, dots, f"{dots[-1].value:.3g}{unit}")
-        for place, dots in by_place.items()
-    ]
+    rows = []
+    for place, dots in by_place.items():
+        # The number beside a row is the score now, if there is one.
+        shown = next((dot for dot in dots if dot.kind != "earlier"), dots[0])
+        rows.append(DotPlotRow(place, dots, f"{shown.value:.3g}{unit}"))
     limits = (min(ends), max(ends))
     name = "accuracy, %" if is_accuracy else "root mean squared error"
     label = f"{name} by place: " + ", ".join(f"{row.label} {row.note}" for row in rows)
