@@ -218,7 +218,9 @@ def test_many_columns_and_places_are_shown_in_part_and_can_be_sorted(
     page = Path("page.html").read_text()
     importance, _, scores, _ = list_figures(page)
     assert importance.count("lab ") == 15 and scores.count("s0") == 10
-    assert "5 less important columns are in the table below." in page
+    assert "The table below also has 5 less important columns." in page
+    # All places were learned together, so there is nothing from before.
+    assert "after s00" not in page and "before the model was trained" not in page
     assert page.count("data-sorted") > 2  # tables, and the script that sorts them
     assert "is unknown, because the learner erm does not test it." in read_lead(page)
 
