@@ -110,6 +110,13 @@ def test_a_run_does_not_replace_files_that_are_not_of_a_run(unchanged, command):
     unchanged([*command, "--out", "mine"], message)
 
 
+def test_a_benchmark_does_not_replace_files_that_are_not_its_own(unchanged):
+    Path("mine").mkdir()
+    Path("mine/bench.md").write_text("mine")
+    message = "'mine/bench.md' already exists and was not written by an earlier run"
+    unchanged(["bench", "--quick", "--out", "mine"], message)
+
+
 def test_a_run_replaces_its_own_results(cirm, fitted):
     words = [*RUN, "--seeds", "1", "--out", "results"]
     assert cirm(*words)[0] == 0
