@@ -35,6 +35,7 @@ FAILED_ONCE = [
     ("NPZ files", 166),
     ("Parquet files", 122),
     ("Parquet files", 700587),
+    ("Parquet files", 1300067),
     ("model files with a replaced value", 288),
     ("odd options", 244),
 ]

@@ -95,7 +95,13 @@ RUN = ["run", "--dataset", "scm", "--examples", "20", "--set", "epochs=1"]
 
 
 @pytest.mark.parametrize(
-    "command", [RUN, ["demo"], ["select", "erm", "scm"], ["stress", "--quick"]], ids=str
+    "command",
+    [
+        *(RUN, ["demo"], ["select", "erm", "scm"], ["stress", "--quick"]),
+        *(["reproduce", name] for name in ("table1", "figures", "theory", "all")),
+        ["board", "--quick"],
+    ],
+    ids=" ".join,
 )
 def test_a_run_does_not_replace_files_that_are_not_of_a_run(unchanged, command):
     Path("mine").mkdir()
@@ -104,12 +110,25 @@ def test_a_run_does_not_replace_files_that_are_not_of_a_run(unchanged, command):
     unchanged([*command, "--out", "mine"], message)
 
 
+def test_a_benchmark_does_not_replace_files_that_are_not_its_own(unchanged):
+    Path("mine").mkdir()
+    Path("mine/bench.md").write_text("mine")
+    message = "'mine/bench.md' already exists and was not written by an earlier run"
+    unchanged(["bench", "--quick", "--out", "mine"], message)
+
+
 def test_a_run_replaces_its_own_results(cirm, fitted):
     words = [*RUN, "--seeds", "1", "--out", "results"]
     assert cirm(*words)[0] == 0
     Path("results/report.html").write_text("")
     assert cirm(*words)[0] == 0
     assert Path("results/report.html").stat().st_size > 1000
+
+
+def test_figures_replace_figures(cirm, fitted):
+    words = ["reproduce", "figures", "--out", "results"]
+    assert cirm(*words)[0] == 0
+    assert cirm(*words)[0] == 0
 
 
 def test_two_results_need_two_files(unchanged):

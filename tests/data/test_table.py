@@ -138,6 +138,17 @@ def test_a_parquet_file_is_encoded_like_text(tmp_path):
     assert names(other.draw_problem((0,)).train) == ["north", "south"]
 
 
+def test_a_parquet_file_with_damaged_text_is_refused(tmp_path):
+    import pyarrow
+    from pyarrow.parquet import write_table
+
+    ends = pyarrow.array([0, 2, 5, 7], pyarrow.int32()).buffers()[1]
+    text = pyarrow.py_buffer(b"ab\xff\xfe1cd")  # the second of three cells is damaged
+    cells = pyarrow.Array.from_buffers(pyarrow.string(), 3, [None, ends, text])
+    write_table(pyarrow.table({"a": cells, "y": [0, 1, 0]}), tmp_path / "a.parquet")
+    refused(tmp_path / "a.parquet", "not a readable Parquet file .*Invalid UTF8")
+
+
 def test_parquet_without_its_extra_says_what_to_install(tmp_path, monkeypatch):
     pd.DataFrame({"a": [1]}).to_parquet(tmp_path / "a.parquet")
     monkeypatch.setitem(sys.modules, "pyarrow", None)

@@ -52,3 +52,10 @@ def test_files_without_quartiles_have_those_of_a_normal_distribution():
         for columns in (make_columns(True), make_columns(False))
     ]
     assert told[0] == told[1]
+
+
+def test_a_quartile_of_zero_is_written_as_zero():
+    column = ColumnEncoding("rain", "number", 2.8, 6.0, fill=0.0, quartiles=(0.0, 2.9))
+    now = np.array([[4.6e-8, 4.6e-8, 2900.0]])
+    (change,) = detect_columns_in_other_units([column], now)
+    assert "its quartiles are 0, 0, 2900, but they were 0, 0, 2.9." in change.text

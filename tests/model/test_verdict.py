@@ -91,6 +91,17 @@ def test_a_fallen_class_is_found_although_the_other_one_is_better():
     assert risen.difference < 0 and not risen.is_worse
 
 
+def test_a_line_says_why_an_interval_above_zero_is_not_significant():
+    rng = np.random.default_rng(0)
+    past = [collect_score_statistics(MODEL, *draw_place(rng, 1000, 2.0))]
+    here = draw_place(rng, 1000, 2.0)
+    line = compare_scores_with_past_environments(MODEL, *here, past)[0]
+    words = "not significantly worse, considering how many scores are compared"
+    beyond = replace(line, low=0.5, p_value=0.2).describe_score_difference("there")
+    assert beyond.endswith(words)
+    assert words not in line.describe_score_difference("there")
+
+
 def test_scores_on_arrival_of_older_files_lack_the_mean_probability():
     rng = np.random.default_rng(0)
     past = collect_score_statistics(MODEL, *draw_place(rng, 1000, 2.0))

@@ -151,6 +151,15 @@ def test_the_figure_marks_a_place_as_worse_if_the_verdict_does(cirm, clinics):
     assert "here, significantly worse" in page
 
 
+def test_the_number_beside_a_known_place_is_its_score_here(cirm, model):
+    words = ["evaluate", "clinic-b.csv", "--model", model, "--json"]
+    status, printed, _ = cirm(*words, "--report", "page.html")
+    assert status == 0
+    score = json.loads(printed)["overall"]["accuracy"]
+    figure = list_figures(Path("page.html").read_text())[0]
+    assert figure == f"accuracy, % by place: clinic-b {score:.3g} %"
+
+
 def test_a_model_without_arrivals_is_compared_with_held_out_rows(cirm, model):
     words = ["--target", "outcome", "--model", "first.cirm"]
     assert cirm("fit", "clinic-a.csv", *words)[0] == 0
@@ -209,7 +218,9 @@ def test_many_columns_and_places_are_shown_in_part_and_can_be_sorted(
     page = Path("page.html").read_text()
     importance, _, scores, _ = list_figures(page)
     assert importance.count("lab ") == 15 and scores.count("s0") == 10
-    assert "5 less important columns are in the table below." in page
+    assert "The table below also has 5 less important columns." in page
+    # All places were learned together, so there is nothing from before.
+    assert "after s00" not in page and "before the model was trained" not in page
     assert page.count("data-sorted") > 2  # tables, and the script that sorts them
     assert "is unknown, because the learner erm does not test it." in read_lead(page)
 

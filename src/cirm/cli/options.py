@@ -15,13 +15,15 @@ if TYPE_CHECKING:
     from cirm.model.model import Model
 
 T = TypeVar("T", bound=Any)
-RUN_TRACES = ("jobs", "records.json", "records.jsonl")
+RUN_TRACES = (
+    *("jobs", "records.json", "records.jsonl", "bench.json"),
+    *("theory.json", "causal-graph.svg", "table1"),  # of `cirm reproduce`
+)
 """Files and folders that show that a run has written into a folder before."""
 
 RESULT_FILES = (
     *("summary.json", "report.html", "sweep.svg", "table.md", "tables.md"),
-    "tables.tex",
-    "board.md",
+    *("tables.tex", "board.md", "bench.md", "bench.html"),
 )
 """Files that runs write besides."""
 

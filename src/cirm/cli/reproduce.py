@@ -100,7 +100,7 @@ def reproduce_paper_experiments(
             for experiment, keys in choose_experiments_and_learners(name, learner or [])
         ]
     folders = [root / p.experiment.name if name == "all" else root for p in plans]
-    for folder in folders:
+    for folder in (root, *folders):
         options.create_result_folder(folder)
     reasons = run_missing_jobs_of_plans(plans, folders, place, limit)
     for plan, folder in zip(plans, folders, strict=True):
@@ -110,6 +110,7 @@ def reproduce_paper_experiments(
         measure_and_write_theory_results(root)
     if name in ("figures", "all"):
         folder = root / "figures" if name == "all" else root
+        options.create_result_folder(folder)
         with show_progress_of_single_step("drawing the figures"):
             write_paper_figures(folder)
         typer.echo(f"Wrote the figures to {(folder / 'report.html').resolve()}")

@@ -347,6 +347,7 @@ def _read_parquet_file_in_chunks(
     try:
         with ParquetFile(path) as file:
             for batch in file.iter_batches(rows_per_chunk):
+                batch.validate(full=True)  # damaged text would fail later
                 frame = batch.to_pandas()
                 yield frame.set_axis([str(name) for name in frame.columns], axis=1)
     except (ArrowException, OSError, ValueError, KeyError, TypeError) as error:

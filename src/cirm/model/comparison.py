@@ -110,6 +110,8 @@ class ScoreComparisonWithPast:
         sign = 1 if self.difference > 0 else -1
         low, high = sorted((sign * self.low, sign * self.high))
         result = "significantly worse" if self.is_worse else "not significantly worse"
+        if self.low > 0 and not self.is_worse:
+            result += ", considering how many scores are compared"
         return (
             f"{self.title} {self._format_score(self.value)}"
             f"{f' ({self.note})' if self.note else ''}: "

@@ -91,7 +91,7 @@ def describe_model(model: Model) -> dict[str, Any]:
         "environment_column": schema.environment,
         "importance": dict(sorted(importance.items(), key=lambda item: -item[1])),
         "importance_drops": find_columns_that_lost_importance(
-            model.history[0].importance, importance
+            model.history[0].importance if model.stages > 1 else {}, importance
         ),
         "explanation": explanation,
         "adaptation": describe_adaptation_of_model(model),

@@ -186,7 +186,7 @@ def _describe_unit_change(
     now: Numbers,
     conversion: LinearUnitConversion,
 ) -> str:
-    was, is_now = (", ".join(f"{value:.4g}" for value in part) for part in (first, now))
+    was, is_now = _format_quartiles(first), _format_quartiles(now)
     factor = f"multiplied by {conversion.factor:.4g}"
     offset = f" and moved by {conversion.offset:.4g}" if conversion.offset else ""
     return (
@@ -194,3 +194,9 @@ def _describe_unit_change(
         f"place: its quartiles are {is_now}, but they were {was}. This looks like a "
         f"conversion: {factor}{offset} ({conversion.units})"
     )
+
+
+def _format_quartiles(quartiles: Numbers) -> str:
+    """Return quartiles in words; scaling leaves 5e-08 where a quartile is 0."""
+    least = 1e-6 * np.abs(quartiles).max()
+    return ", ".join(f"{q if abs(q) > least else 0:.4g}" for q in quartiles)

@@ -154,9 +154,11 @@ def _build_importance_section(content: Content) -> PageSection | None:
             for values in (one["importance"] for one in history)
         ]
         rows.append([name, *map(format_percent_with_one_decimal, shares)])
-    columns = ["column", *(f"after {one['name']}" for one in history)]
+    is_one_stage = history[0]["stage"] == history[-1]["stage"]
+    word = "at" if is_one_stage else "after"
+    columns = ["column", *(f"{word} {one['name']}" for one in history)]
     folded = page.render_collapsible_html_block(
-        "The same numbers as a table, after each place",
+        f"The same numbers as a table, {word} each place",
         page.render_section_content([ReportTable("Importance", columns, rows)]),
     )
     first = content["history"][0]["name"]
@@ -192,10 +194,9 @@ def _build_scores_section(content: Content) -> PageSection | None:
         "The scores before the model was trained on a place come closest to those at "
         "a place that it has never seen."
     )
-    return PageSection(
-        "Scores by place",
-        [text, render_scores_by_environment_figure(scores, metric, LEGEND)],
-    )
+    has_earlier = any(score.kind == "earlier" for score in scores)
+    figure = render_scores_by_environment_figure(scores, metric, LEGEND)
+    return PageSection("Scores by place", [*([text] if has_earlier else []), figure])
 
 
 def _build_learner_explanation_section(content: Content) -> PageSection | None:

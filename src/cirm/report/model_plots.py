@@ -25,6 +25,7 @@ from cirm.report.drawing import (
 )
 from cirm.report.heat_map import HeatMapCell, plot_heat_map
 from cirm.report.markup import EscapedHtml, render_html_element
+from cirm.wording import format_count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,26 +59,29 @@ def render_column_importance_figure(content: Content) -> EscapedHtml:
     )
     unstable = {one["feature"] for one in content["explanation"].get("unstable", ())}
     when = "before adapting" if content["adaptation"] else "now"
+    has_earlier = history[0]["stage"] < history[-1]["stage"]  # else learned together
     names = sorted(now, key=lambda name: -max(now[name], first.get(name, 0)))
     rows = []
     for name in sorted(names[:MOST_COLUMNS], key=lambda name: -now[name]):
         kind: MarkKind = "warning" if name in unstable else "main"
         dots = [DotPlotMark(now[name], kind, f"{name}: {now[name]:.1f} % {when}")]
-        if len(history) > 1:
+        if has_earlier:
             tip = f"{name}: {first.get(name, 0):.1f} % after {history[0]['name']}"
             dots.append(DotPlotMark(first.get(name, 0), "earlier", tip))
         rows.append(DotPlotRow(name, dots, f"{now[name]:.0f} %"))
     legend: dict[MarkKind, str] = {"main": when}
     if unstable & set(names[:MOST_COLUMNS]):
         legend["warning"] = f"{when}; differs between places"
-    if len(history) > 1:
+    if has_earlier:
         legend["earlier"] = f"after {history[0]['name']}"
     caption = (
         "Share of the importance of each column: how much the predictions change when "
         "its values are replaced by random ones."
     )
     if (more := len(names) - MOST_COLUMNS) > 0:
-        caption += f" {more} less important columns are in the table below."
+        caption += (
+            f" The table below also has {format_count(more, 'less important column')}."
+        )
     label = "Importance of columns, percent: " + ", ".join(
         f"{row.label} {row.note}" for row in rows
     )
@@ -110,10 +114,11 @@ def render_scores_by_environment_figure(
         dot = DotPlotMark(score.value, score.kind, tip, low, high)
         by_place.setdefault(score.place, []).append(dot)
         ends += [low, high]
-    rows = [
-        DotPlotRow(place, dots, f"{dots[-1].value:.3g}{unit}")
-        for place, dots in by_place.items()
-    ]
+    rows = []
+    for place, dots in by_place.items():
+        # The number beside a row is the score now, if there is one.
+        shown = next((dot for dot in dots if dot.kind != "earlier"), dots[0])
+        rows.append(DotPlotRow(place, dots, f"{shown.value:.3g}{unit}"))
     limits = (min(ends), max(ends))
     name = "accuracy, %" if is_accuracy else "root mean squared error"
     label = f"{name} by place: " + ", ".join(f"{row.label} {row.note}" for row in rows)
