@@ -32,7 +32,13 @@ from torch.nn import functional as F
 from cirm.environments import Stage
 from cirm.objectives import Batch
 from cirm.randomness import RandomDraws, Randomness
-from cirm.training import Descent, Terms, Watch, check_parameters_are_finite
+from cirm.training import (
+    Descent,
+    Terms,
+    Watch,
+    check_parameters_are_finite,
+    take_optimiser_step,
+)
 
 Growth = Literal["sum", "factor"]
 Weights = tuple[float, float]
@@ -191,7 +197,7 @@ class ADMM:
             if feature_params.shape[1]:
                 loss = view.feature_loss(carry.shared).sum()
                 (feature_params.grad,) = torch.autograd.grad(loss, feature_params)
-                movers[1].step()
+                take_optimiser_step(movers[1], feature_params)
             if step % steps == 0:
                 check_parameters_are_finite(
                     torch.cat([carry.shared, feature_params.detach()], -1), step
@@ -215,7 +221,7 @@ def take_local_gradient_step(
     if follows_round:
         variables = variables._replace(v=variables.v + gradients.detach())
     variables.local.grad = compute_lagrangian_gradient(variables, gradients)
-    optimiser.step()
+    take_optimiser_step(optimiser, variables.local)
     if ends_round:
         variables = update_consensus_parameters(variables, past)
     apart = variables.local.detach() - variables.shared.unsqueeze(1)
@@ -283,6 +289,8 @@ def split_batch_by_environment(batch: Batch) -> Batch:
     Environments with fewer examples are padded with zeros that have no share.
     """
     sizes, sources = batch.sizes, batch.noise.generators
+    if len(sizes) == 1:
+        return batch._replace(mean_weights=())
     shares = [part[:, e] for e, part in enumerate(batch.share.split(sizes, -1))]
     return batch._replace(
         x=_split_and_pad_by_environment(batch.x, sizes),

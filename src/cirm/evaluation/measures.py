@@ -17,14 +17,11 @@ their meaning under the split "unstable".
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from cirm.environments import Environment, Problem
-from cirm.evaluation.diagnostics import predict_examples
 from cirm.evaluation.metrics import (
     compute_balanced_accuracy,
     compute_brier_score,
@@ -35,7 +32,6 @@ from cirm.evaluation.metrics import (
 from cirm.learners.base import Learner
 from cirm.records import ScoreRecord
 
-CHUNK = 4096  # examples that are predicted at once, to bound memory
 UNSTABLE = "unstable"  # split of the records of unstable features
 TOTAL = "all"  # the record of how many there are, also if there are none
 
@@ -62,41 +58,23 @@ def compute_classification_metrics(
 
 
 def iterate_metrics_of_environments(
-    learner: Learner[Any],
-    state: Any,  # noqa: ANN401  whatever the learner remembers
-    problem: Problem,
+    predictions: Mapping[str, tuple[Tensor, Tensor]],
     stage: int,
     label: str,
     order: str,
     seeds: tuple[int, ...],
 ) -> Iterator[ScoreRecord]:
-    """Yield the measures of a state in every environment; none for regression."""
-    if not problem.train[0].task.classes:
-        return
-    for environment in (*problem.train, *problem.test):
-        predictions, targets = predict_examples_of_environment(
-            learner, state, environment, len(seeds)
-        )
-        for seed, p, y in zip(seeds, predictions, targets, strict=True):
+    """Yield the measures of predictions and targets by environment.
+
+    Predictions are [replica, n, k]; those of a regression, with k = 1, have none.
+    """
+    for environment, (probabilities, targets) in predictions.items():
+        if probabilities.shape[-1] == 1:
+            continue
+        for seed, p, y in zip(seeds, probabilities, targets, strict=True):
             for name, value in compute_classification_metrics(p, y).items():
-                where = label, order, seed, stage, environment.name
+                where = label, order, seed, stage, environment
                 yield ScoreRecord(*where, "measures", name, value)
-
-
-def predict_examples_of_environment(
-    learner: Learner[Any],
-    state: Any,  # noqa: ANN401
-    environment: Environment,
-    n_replicas: int,
-) -> tuple[Tensor, Tensor]:
-    """Return predictions [replica, n, k] and targets [replica, n] of all examples."""
-    predictions, targets = [], []
-    for start in range(0, len(environment), CHUNK):
-        rows = torch.arange(start, min(start + CHUNK, len(environment)))
-        x, y = environment.take(rows.expand(n_replicas, -1))
-        predictions.append(predict_examples(learner, state, x))
-        targets.append(y)
-    return torch.cat(predictions, 1), torch.cat(targets, 1)
 
 
 def iterate_unstable_feature_counts_and_flags_by_replica(

@@ -23,6 +23,12 @@ from cirm.evaluation.measures import (
     iterate_metrics_of_environments,
     iterate_unstable_feature_counts_and_flags_by_replica,
 )
+from cirm.evaluation.predictions import (
+    CHUNK,
+    Predictions,
+    predict_environment,
+    predict_sweep,
+)
 from cirm.learners import create, get_learner_key
 from cirm.learners.base import Learner
 from cirm.memory import measure_state_size
@@ -149,11 +155,14 @@ def run(
             ) from None
         yield from curves
         last = index == len(stream) - 1
+        predictions: dict[str, Predictions] = {}
         inferred = stage if transform is not None and last else ()
-        for split, position, environment in _list_environments_to_score(
-            problem, last, inferred
+        for split, position, environment, found in _iterate_predictions_after_stage(
+            learner, state, problem, last, inferred, len(seeds)
         ):
-            scores = compute_mean_score(learner, state, environment, len(seeds))
+            if last and split in ("train", "test"):
+                predictions[environment.name] = found
+            scores = compute_mean_score_of_predictions(learner, found)
             for seed, number in zip(seeds, scores.tolist(), strict=True):
                 yield ScoreRecord(
                     label, order, seed, index, environment.name, split,
@@ -172,7 +181,7 @@ def run(
     )
     if recorder is not None:
         seconds -= recorder.seconds
-        yield from iterate_metrics_of_environments(learner, state, problem, *where)
+        yield from iterate_metrics_of_environments(predictions, *where)
     for count in counts if learner.adapts else ():
         yield from _iterate_scores_after_adaptation(
             learner, state, problem, count, label, order, seeds
@@ -194,7 +203,7 @@ def compute_mean_score(
     state: Any,  # noqa: ANN401  whatever the learner remembers
     environment: Environment,
     n_replicas: int,
-    chunk_size: int = 4096,
+    chunk_size: int = CHUNK,
 ) -> Tensor:
     """Return the mean score of each replica on an environment.
 
@@ -219,15 +228,19 @@ def compute_mean_score(
         >>> compute_mean_score(learner, state, data, n_replicas=1).tolist()
         [1.0]
     """
-    total = torch.zeros(n_replicas)
-    device = learner.descent.device
-    for start in range(0, len(environment), chunk_size):
-        rows = torch.arange(start, min(start + chunk_size, len(environment)))
-        x, y = environment.take(rows.expand(n_replicas, -1))
-        with torch.no_grad():
-            predictions = learner.predict(state, x.to(device)).cpu()
-        total += learner.likelihood.compute_scores(predictions, y).sum(-1)
-    return total / len(environment)
+    found = predict_environment(learner, state, environment, n_replicas, chunk_size)
+    return compute_mean_score_of_predictions(learner, found)
+
+
+def compute_mean_score_of_predictions(
+    learner: Learner[Any], found: Predictions
+) -> Tensor:
+    """Return the mean score [replica] of predictions and targets."""
+    predictions, targets = found
+    scores = learner.likelihood.compute_scores(predictions, targets)
+    # Sums of parts, whose last digits all recorded scores have.
+    total = torch.stack([part.sum(-1) for part in scores.split(CHUNK, 1)]).sum(0)
+    return total / targets.shape[1]
 
 
 def collect_learner_settings(learner: Learner[Any]) -> dict[str, Any]:
@@ -260,15 +273,24 @@ def _iterate_scores_before_training(
             yield ScoreRecord(*where, learner.likelihood.metric, number)
 
 
-def _list_environments_to_score(
-    problem: Problem, is_last_stage: bool, inferred_stage: Stage
-) -> Iterator[tuple[str, float | None, Environment]]:
-    """Yield split, position and environment of all that is scored after a stage."""
-    yield from (("train", None, e) for e in problem.train)
-    yield from (("inferred", None, e) for e in inferred_stage)
-    yield from (("test", None, e) for e in problem.test)
-    if is_last_stage:
-        yield from (("sweep", position, e) for position, e in problem.sweep)
+def _iterate_predictions_after_stage(
+    learner: Learner[Any],
+    state: Any,  # noqa: ANN401
+    problem: Problem,
+    is_last_stage: bool,
+    inferred_stage: Stage,
+    n_replicas: int,
+) -> Iterator[tuple[str, float | None, Environment, Predictions]]:
+    """Yield split, position, environment and predictions of all that is scored."""
+    parts = {"train": problem.train, "inferred": inferred_stage, "test": problem.test}
+    for split, environments in parts.items():
+        for one in environments:
+            yield split, None, one, predict_environment(learner, state, one, n_replicas)
+    if is_last_stage and problem.sweep:
+        positions, environments = zip(*problem.sweep, strict=True)
+        found = predict_sweep(learner, state, environments, n_replicas)
+        for position, one, pair in zip(positions, environments, found, strict=True):
+            yield "sweep", position, one, pair
 
 
 def _iterate_squared_errors_of_linear_coefficients(

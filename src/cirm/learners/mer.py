@@ -46,6 +46,7 @@ from cirm.training import (
     check_parameters_are_finite,
     create_gradient_function_of_loss,
     ignore_training_steps,
+    take_optimiser_step,
 )
 
 
@@ -174,7 +175,7 @@ class MER(Learner[MERState]):
                 params.grad, numbers = create_gradient_function_of_loss(
                     self.compute_loss
                 )(params, None, batch)
-                optimiser.step()
+                take_optimiser_step(optimiser, params)
             distance = self.beta * arriving.y.shape[1]
             params.data = start.lerp_(params.detach(), distance)
         params.data = before.lerp_(params.detach(), self.gamma)

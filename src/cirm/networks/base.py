@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor, nn
 
 from cirm.randomness import RandomDraws, Randomness
 from cirm.variational import DiagonalGaussian, draw_samples_of_gaussian
+
+MAX_CACHED_NOISE = 2**22  # numbers, 16 MiB: drawing them takes as long as predicting
 
 
 class Network(ABC):
@@ -142,9 +145,21 @@ class Network(ABC):
         row does not depend on the other rows, and nothing has to be stored. Members of
         an ensemble have independent draws.
         """
-        source = Randomness((0,), ("prediction",))
-        if member:
-            source = source.at("member", member)
-        noise = source.normal(samples, self.size)
+        noise = draw_fixed_noise(samples, self.size, member)
         weights = draw_samples_of_gaussian(q, noise.to(inputs.device))
         return torch.stack([self(w, inputs) for w in weights.unbind(1)], 1)
+
+
+def draw_fixed_noise(samples: int, size: int, member: int) -> Tensor:
+    """Return standard normal noise [1, samples, size] that never changes."""
+    small = samples * size <= MAX_CACHED_NOISE
+    draw = _draw_cached_noise if small else _draw_cached_noise.__wrapped__
+    return draw(samples, size, member)
+
+
+@lru_cache(maxsize=4)
+def _draw_cached_noise(samples: int, size: int, member: int) -> Tensor:
+    source = Randomness((0,), ("prediction",))
+    if member:
+        source = source.at("member", member)
+    return source.normal(samples, size)

@@ -11,11 +11,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from cirm.networks.zero_channels import PackedImages
+
 Layers = list[tuple[Tensor, Tensor]]
 """Weights [replica, in, out] and biases [replica, 1, out] of each layer."""
 
 ACTIVATIONS = ("elu", "relu", "linear")
 """Names of the activations."""
+
+NARROW = 8  # outputs, up to which products with transposed weights are faster
 
 
 class LayerSizesAndActivation(NamedTuple):
@@ -42,7 +46,7 @@ class LayerSizesAndActivation(NamedTuple):
 def compute_layer_outputs(
     layer_sizes: LayerSizesAndActivation,
     params: Tensor,
-    x: Tensor,
+    x: Tensor | PackedImages,
     masks: Sequence[Tensor | None],
 ) -> Tensor:
     """Return the outputs [replica, n, out] of inputs [replica, n, in].
@@ -60,7 +64,7 @@ def compute_layer_outputs(
 def apply_layers_in_order(
     layers: Layers,
     activations: Sequence[str],
-    x: Tensor,
+    x: Tensor | PackedImages,
     masks: Sequence[Tensor | None] = (),
 ) -> Tensor:
     """Return the outputs [replica, n, out] of layers; `masks` may be left out."""
@@ -68,15 +72,26 @@ def apply_layers_in_order(
     for (weight, bias), activation, mask in zip(
         layers, activations, masks, strict=True
     ):
-        x = _apply_activation(torch.baddbmm(bias, x, weight), activation, mask)
+        x = _apply_activation(_compute_sums(x, weight, bias), activation, mask)
+    assert isinstance(x, Tensor)
     return x
+
+
+def _compute_sums(x: Tensor | PackedImages, weight: Tensor, bias: Tensor) -> Tensor:
+    """Return x times weights [replica, in, out] plus biases [replica, 1, out]."""
+    if isinstance(x, PackedImages):
+        return x.multiply(weight) + bias
+    if len(weight) == 1 and weight.shape[2] <= NARROW:
+        transposed = weight.squeeze(0).mT.contiguous()
+        return F.linear(x.squeeze(0), transposed, bias.view(-1)).unsqueeze(0)
+    return torch.baddbmm(bias, x, weight)
 
 
 def run_layers_with_sampled_weights(
     layer_sizes: LayerSizesAndActivation,
     mean: Tensor,
     log_std: Tensor,
-    x: Tensor,
+    x: Tensor | PackedImages,
     draws: Sequence[Tensor],
     masks: Sequence[Tensor | None],
 ) -> Tensor:
@@ -94,8 +109,8 @@ def run_layers_with_sampled_weights(
     for i, ((weight, bias), log_stds) in enumerate(layers):
         draw, mask = draws[i], masks[i]
         variance, bias_variance = ((2 * one).exp() for one in log_stds)
-        sums = torch.baddbmm(bias, x, weight)
-        spread = torch.baddbmm(bias_variance, x.square(), variance).sqrt()
+        sums = _compute_sums(x, weight, bias)
+        spread = _compute_sums(x.square(), variance, bias_variance).sqrt()
         if i == 0:  # the inputs are the same for every sample
             sums, spread = sums.unsqueeze(1), spread.unsqueeze(1)
             sums = torch.addcmul(sums, spread, draw).flatten(1, 2)
@@ -103,6 +118,7 @@ def run_layers_with_sampled_weights(
             sums = torch.addcmul(sums, spread, draw.flatten(1, 2))
         mask = None if mask is None else mask.flatten(1, 2)
         x = _apply_activation(sums, layer_sizes.activations[i], mask)
+    assert isinstance(x, Tensor)
     return x.unflatten(1, axes)
 
 

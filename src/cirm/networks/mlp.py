@@ -12,7 +12,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from cirm.networks.base import Network
+from cirm.networks.base import Network, draw_fixed_noise
+from cirm.networks.large_batches import CHUNK as LARGE_CHUNK
 from cirm.networks.large_batches import LARGE, run_layers_on_large_batch
 from cirm.networks.layers import (
     ACTIVATIONS,
@@ -21,8 +22,13 @@ from cirm.networks.layers import (
     compute_layer_outputs,
     run_layers_with_sampled_weights,
 )
+from cirm.networks.zero_channels import (
+    PackedImages,
+    has_empty_channels,
+    split_into_packed_chunks,
+)
 from cirm.randomness import RandomDraws, Randomness
-from cirm.variational import DiagonalGaussian
+from cirm.variational import DiagonalGaussian, draw_samples_of_gaussian
 
 CHUNK = 4096  # examples whose layers are computed at once, to stay in the cache
 
@@ -164,7 +170,7 @@ class MLP(Network):
             return run_layers_on_large_batch(self._layer_sizes, params, inputs)
         pieces = [
             self._run_layers_with_dropout(self._layer_sizes, params, x, noise)
-            for x in inputs.flatten(2).split(CHUNK, 1)
+            for x in split_into_packed_chunks(inputs, CHUNK)
         ]
         return _concatenate_tensors_without_copy(pieces, 1)
 
@@ -175,18 +181,16 @@ class MLP(Network):
         plan = LayerSizesAndActivation(
             self.sizes[:-1], self._layer_sizes.activations[:-1]
         )
-        x = inputs.flatten(2)
-        return (
-            self._run_layers_with_dropout(plan, params, x, noise)
-            if plan.activations
-            else x
-        )
+        if not plan.activations:
+            return inputs.flatten(2)
+        (x,) = split_into_packed_chunks(inputs, inputs.shape[1])
+        return self._run_layers_with_dropout(plan, params, x, noise)
 
     def _run_layers_with_dropout(
         self,
         layer_sizes: LayerSizesAndActivation,
         params: Tensor,
-        x: Tensor,
+        x: Tensor | PackedImages,
         noise: RandomDraws | None,
     ) -> Tensor:
         masks = [
@@ -204,7 +208,7 @@ class MLP(Network):
         the first layer the same two whatever the number of samples.
         """
         pieces = []
-        for x in inputs.flatten(2).split(CHUNK, 1):
+        for x in split_into_packed_chunks(inputs, CHUNK):
             draws, masks = [], []
             for layer, width in enumerate(self.sizes[1:]):
                 shape = samples, x.shape[1], width
@@ -215,8 +219,32 @@ class MLP(Network):
             )
         return _concatenate_tensors_without_copy(pieces, 2)
 
+    def sample_outputs_with_fixed_noise(
+        self, q: DiagonalGaussian, inputs: Tensor, samples: int, member: int = 0
+    ) -> Tensor:
+        """Outputs [replica, sample, n, outputs]; all networks share packed inputs."""
+        if not has_empty_channels(inputs):
+            return super().sample_outputs_with_fixed_noise(q, inputs, samples, member)
+        noise = draw_fixed_noise(samples, self.size, member).to(inputs.device)
+        weights = draw_samples_of_gaussian(q, noise).unbind(1)
+        pieces = [
+            torch.stack(
+                [
+                    self._run_layers_with_dropout(self._layer_sizes, w, x, None)
+                    for w in weights
+                ],
+                1,
+            )
+            for x in split_into_packed_chunks(inputs, LARGE_CHUNK)
+        ]
+        return _concatenate_tensors_without_copy(pieces, 2)
+
     def _draw_dropout_mask(
-        self, layer: int, like: Tensor, noise: RandomDraws | None, *shape: int
+        self,
+        layer: int,
+        like: Tensor | PackedImages,
+        noise: RandomDraws | None,
+        *shape: int,
     ) -> Tensor | None:
         """What dropout multiplies a layer's outputs by; the last has none."""
         if noise is None or not self.dropout or layer == len(self.sizes) - 2:

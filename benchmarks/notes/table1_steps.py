@@ -1,0 +1,91 @@
+"""Compare the processor time of table 1 in two source trees, step by step.
+
+    OMP_NUM_THREADS=1 python -m benchmarks.notes.table1_steps BEFORE/src AFTER/src
+
+Both trees take turns, a few epochs each; the last numbers are for scoring the test
+environment. The ratio is the median over the rounds.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from statistics import median
+
+ROUNDS, EPOCHS = 6, 5
+
+
+def answer_requests() -> None:
+    """Train or score the learner that a line names, and print the milliseconds."""
+    import torch
+
+    from cirm.data import create_dataset
+    from cirm.evaluation import compute_mean_score
+    from cirm.learners import create
+    from cirm.paper.tables_1_2 import build_table1_experiment
+    from cirm.randomness import Randomness
+
+    torch.set_num_threads(1)
+    (row,) = build_table1_experiment().rows
+    trials = {trial.label: trial for trial in row.trials}
+    randomness = Randomness((0,))
+    for line in sys.stdin:
+        label, work = line.strip().split("|")
+        trial = trials[label]
+        if work == "prepare":
+            problem = create_dataset(trial.dataset, trial.data).draw_problem((0,))
+            settings = {"epochs": EPOCHS}
+            learner = create(trial.learner, problem.train[0], settings, trial.preset)
+            start = learner.init(randomness)
+            if trial.order == "sequential":
+                start = learner.observe(start, problem.train[:1], randomness)
+            stage = problem.train[1:] if trial.order == "sequential" else problem.train
+            state, steps = start, EPOCHS * learner.descent.count_steps(stage)
+        began = time.process_time()
+        if work == "score":
+            compute_mean_score(learner, state, problem.test[0], 1)
+        else:
+            state = learner.observe(start, stage, randomness)
+        spent = 1e3 * (time.process_time() - began)
+        print(spent if work == "score" else spent / steps, flush=True)
+
+
+def compare_trees(trees: list[str]) -> None:
+    """Print the times of both trees and their ratio, for each learner."""
+    from cirm.paper.tables_1_2 import build_table1_experiment
+
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.notes.table1_steps"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": tree},
+        )
+        for tree in trees
+    ]
+
+    def ask_both(label: str, work: str, turn: int = 0) -> list[float]:
+        times = [0.0, 0.0]
+        for index in ((0, 1), (1, 0))[turn % 2]:  # the second has a colder cache
+            worker = workers[index]
+            assert worker.stdin and worker.stdout
+            worker.stdin.write(f"{label}|{work}\n")
+            worker.stdin.flush()
+            times[index] = float(worker.stdout.readline())
+        return times
+
+    (row,) = build_table1_experiment().rows
+    for trial in row.trials:
+        ask_both(trial.label, "prepare")
+        for work in ("train", "score"):
+            pairs = [ask_both(trial.label, work, turn) for turn in range(ROUNDS)]
+            before, after = (min(times) for times in zip(*pairs, strict=True))
+            ratio = median(new / old for old, new in pairs)
+            print(f"{trial.label}, {work}: {before:.1f}, {after:.1f} ms; {ratio:.2f}")
+    for worker in workers:
+        worker.communicate()
+
+
+if __name__ == "__main__":
+    compare_trees(sys.argv[1:]) if len(sys.argv) > 1 else answer_requests()
