@@ -19,7 +19,7 @@ Layers = list[tuple[Tensor, Tensor]]
 ACTIVATIONS = ("elu", "relu", "linear")
 """Names of the activations."""
 
-NARROW = 8  # outputs, up to which products with transposed weights are faster
+NARROW = 8  # outputs; for 2 to 8, products with transposed weights are faster
 
 
 class LayerSizesAndActivation(NamedTuple):
@@ -81,7 +81,7 @@ def _compute_sums(x: Tensor | PackedImages, weight: Tensor, bias: Tensor) -> Ten
     """Return x times weights [replica, in, out] plus biases [replica, 1, out]."""
     if isinstance(x, PackedImages):
         return x.multiply(weight) + bias
-    if len(weight) == 1 and weight.shape[2] <= NARROW:
+    if len(weight) == 1 and 1 < weight.shape[2] <= NARROW:
         transposed = weight.squeeze(0).mT.contiguous()
         return F.linear(x.squeeze(0), transposed, bias.view(-1)).unsqueeze(0)
     return torch.baddbmm(bias, x, weight)
