@@ -232,12 +232,8 @@ class ColumnEncoding:
 
     def describe(self) -> str:
         """Return one line on how the column is encoded."""
-        verb = "is" if len(self.hashed) == 1 else "are"
-        hashed = (
-            f"; {format_count(len(self.hashed), 'name')} {verb} hashed"
-            if self.hashed
-            else ""
-        )
+        names = format_count(len(self.hashed), "hashed name")
+        hashed = f"; {names}" if self.hashed else ""
         written = ""
         if self.format:
             written = describe_kind_of_column_values(
