@@ -232,12 +232,9 @@ class ColumnEncoding:
 
     def describe(self) -> str:
         """Return one line on how the column is encoded."""
-        verb = "is" if len(self.hashed) == 1 else "are"
-        hashed = (
-            f"; {format_count(len(self.hashed), 'name')} {verb} hashed"
-            if self.hashed
-            else ""
-        )
+        count = len(self.hashed)
+        names = "1 name is" if count == 1 else f"{count} names are"
+        hashed = f"; {names} hashed" if count else ""
         written = ""
         if self.format:
             written = describe_kind_of_column_values(
