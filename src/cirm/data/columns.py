@@ -232,9 +232,8 @@ class ColumnEncoding:
 
     def describe(self) -> str:
         """Return one line on how the column is encoded."""
-        count = len(self.hashed)
-        names = "1 name is" if count == 1 else f"{count} names are"
-        hashed = f"; {names} hashed" if count else ""
+        verb = "name is" if len(self.hashed) == 1 else "names are"
+        hashed = f"; {len(self.hashed)} {verb} hashed" if self.hashed else ""
         written = ""
         if self.format:
             written = describe_kind_of_column_values(
