@@ -344,4 +344,9 @@ def test_without_names_the_features_are_the_same():
     assert not set(hashed.columns[0].categories) & {"never", "current", "former"}
     later = pd.DataFrame({"a": ["former", "new", None, "never", "current"]})
     assert hashed.encode(later).tolist() == named.encode(later).tolist()
-    assert "3 hashed names" in hashed.describe()
+    assert "3 names are hashed" in hashed.describe()
+
+
+def test_a_rare_name_is_hashed_and_counted():
+    frame = pd.DataFrame({"a": ["common"] * 30 + ["Quetzalcoatl"] * 3})
+    assert "; 1 name is hashed" in TableEncoding.fit(frame).describe()

@@ -232,8 +232,8 @@ class ColumnEncoding:
 
     def describe(self) -> str:
         """Return one line on how the column is encoded."""
-        names = format_count(len(self.hashed), "hashed name")
-        hashed = f"; {names}" if self.hashed else ""
+        verb = "name is" if len(self.hashed) == 1 else "names are"
+        hashed = f"; {len(self.hashed)} {verb} hashed" if self.hashed else ""
         written = ""
         if self.format:
             written = describe_kind_of_column_values(
