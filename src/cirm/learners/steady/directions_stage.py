@@ -13,6 +13,7 @@ from torch import Tensor
 from cirm.learners.steady import directions_search as search
 from cirm.learners.steady import directions_tables as tables
 from cirm.learners.steady.directions_features import (
+    SEPARATE,
     FeatureWithValues,
     InitialFeature,
     NearestCentreFeature,
@@ -54,8 +55,6 @@ from cirm.learners.steady.directions_views import (
 FIRST_LOOK = (
     0.7  # of the level is spent on the first comparison, where most is at stake
 )
-SEPARATE = 3.3  # standard deviations between values of a feature after the first: a
-# continuum that is cut in the middle has 2.65, features of images 4 to 500
 READABLE = 1.0  # standard deviations between values in a view: a correlation of 0.3
 # with a value that contradicts 12 % of the classes, the limit of discriminants, too
 CLEAR = 10.0  # standard deviations between values, from which on discriminants read all
