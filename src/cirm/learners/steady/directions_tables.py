@@ -284,12 +284,16 @@ def infer_value_table_of_past_rows(
 
     `scores` [n, s] of the rows at hand are a level of the class plus a part of the
     value; with `means` [class, s] of the same scores in earlier rows, the share of each
-    value follows by least squares.
+    value follows by least squares. It is zero if scores have fewer dimensions than
+    values differ in, so that several tables have the same means.
     """
     classes = len(means)
     design = torch.cat([F.one_hot(v, classes) for v in (values, targets)], 1).to(scores)
     parts = torch.linalg.pinv(design, rtol=1e-6) @ scores
     by_value, by_class = parts.split(classes)
+    centred = by_value - by_value.mean(0)
+    if int(torch.linalg.matrix_rank(centred, rtol=1e-3)) < classes - 1:
+        return torch.zeros(classes, classes).to(scores)
     wanted = means - by_class
     ones = torch.ones(classes, 1).to(scores)
     spread = scores.std() * len(by_value)  # makes shares add up to one
