@@ -10,14 +10,16 @@ from torch.nn import functional as F
 
 from cirm.data.colored import Colored
 from cirm.data.downloads import load_images_and_count_classes
+from cirm.data.shortcuts import Shortcuts
 from cirm.environments import Environment, Problem, Stream, Task
 from cirm.learners import create
 from cirm.learners.steady import Steady, directions_state
 from cirm.learners.steady import directions_search as search
 from cirm.learners.steady import directions_tables as tables
 from cirm.learners.steady.directions_adapt import (
+    compute_error_of_feature_shift,
     find_reason_to_refuse_adaptation,
-    may_misread_feature_leak_class,
+    may_leak_explain_estimate,
     measure_log_likelihood_gain_over_chance,
 )
 from cirm.learners.steady.directions_features import (
@@ -30,6 +32,7 @@ from cirm.learners.steady.directions_features import (
     find_directions_of_feature,
     fit_nearest_centre_feature,
     measure_distance_of_nearest_centres,
+    measure_gap_of_nearest_centres,
     measure_separation_by_kernel,
     shrink_centres_to_separation,
 )
@@ -476,11 +479,17 @@ def test_values_of_labelled_rows_are_read_with_fewer_errors():
 
 
 @pytest.mark.parametrize(
-    ("separation", "agreement", "is_suspect"),
-    [(3.0, 0.8, True), (3.0, 0.2, False), (8.0, 0.8, False)],
+    ("separation", "contradicted", "agreement", "is_suspect"),
+    [
+        (3.0, 100.0, 0.8, True),
+        (3.0, 100.0, 0.2, False),
+        (8.0, 100.0, 0.8, False),
+        (8.0, 10.0, 0.8, True),
+        (8.0, 10.0, 0.2, False),
+    ],
 )
-def test_a_misread_feature_that_means_what_it_meant_before_may_be_a_leak(
-    separation, agreement, is_suspect
+def test_a_feature_that_means_what_it_meant_before_may_be_a_leak(
+    separation, contradicted, agreement, is_suspect
 ):
     state = directions_state.create_initial_directions_state(torch.zeros(1, 5, 3))
     state = directions_state.allocate_directions_state_tensors(state, (4,), 2)
@@ -490,12 +499,55 @@ def test_a_misread_feature_that_means_what_it_meant_before_may_be_a_leak(
     )
     state.features.centres[0, 0] = finding.feature.centres
     state.views.mixing[:] = torch.eye(1)
-    state.tables[0, 0, 0] = torch.tensor([[400.0, 100], [50, 450]])
-    one = torch.ones(1)
-    state = select_state_of_replica(state._replace(found=one, places=one), 0)
+    state.tables[0, 0, 0] = torch.tensor(
+        [[500 - contradicted, contradicted], [contradicted, 500 - contradicted]]
+    )
+    one, leak = torch.ones(1), torch.tensor([[0.0, 0.08, 0.7]])
+    state = state._replace(found=one, places=one, leak=leak)
+    state = select_state_of_replica(state, 0)
     estimate = torch.tensor([[agreement, 1 - agreement]])
     estimate = torch.cat([estimate, estimate.flip(1)])[None].double()
-    assert may_misread_feature_leak_class(state, estimate) == is_suspect
+    assert may_leak_explain_estimate(state, estimate) == is_suspect
+
+
+def test_the_error_of_a_leak_counts_the_rows_that_contradict_the_class():
+    # Mean square over rows: coefficient^2 p (1 - p), for each of k - 1 contrasts.
+    for classes, p in ((2, 0.1), (2, 0.02), (10, 0.1)):
+        rates = torch.full((classes, classes), p / (classes - 1))
+        rates.fill_diagonal_(1 - p)
+        error = compute_error_of_feature_shift(0.05, 1e6 * rates)
+        expected = 0.05 / math.sqrt((classes - 1) * p * (1 - p))
+        assert error == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize("classes", [3, 10])
+def test_an_even_continuum_cut_in_equal_parts_is_not_clear(classes):
+    scores = torch.linspace(0, 1, 60_001)[:-1, None].double()
+    values = (scores[:, 0] * classes).long()
+    gap = measure_gap_of_nearest_centres(scores, values, classes)
+    assert gap == pytest.approx(math.sqrt(12), rel=1e-2)
+
+
+def test_tables_of_earlier_rows_are_unknown_if_scores_cannot_tell():
+    values = torch.arange(3).repeat(100)
+    targets = torch.arange(3).repeat_interleave(100)
+    scores = values[:, None].double() * torch.tensor([[1.0, 2.0]]).double()
+    means = torch.zeros(3, 2).double()
+    table = tables.infer_value_table_of_past_rows(scores, means, values, targets)
+    assert not table.any()
+
+
+def test_ten_hues_are_found_among_few_rows():
+    data = Shortcuts(kind="classes-random", label_flip=0, examples=300, flips=(0.4, 0.1))
+    problem = data.draw_problem((20,))
+    learner = create("steady", problem.train[0])
+    state = learner.init(Randomness((20,)))
+    for i, stage in enumerate(Stream.from_order(problem.train, "sequential")):
+        state = learner.observe(state, stage, Randomness((20,)).at(i))
+    (counts,) = state.tables[0, 1, :1]
+    assert int(state.found) == 1
+    assert counts.diagonal().sum() / counts.sum() == pytest.approx(0.9, abs=0.04)
+    assert state.views.mixing[0, 0].std(0).any()  # and a view hides them
 
 
 def test_information_counts_what_the_stable_model_knows_beside_how_often_it_is_right():

@@ -56,6 +56,9 @@ def estimate_adaptation_of_replica(
             logits, values, estimate.tables
         )
         refused = find_reason_to_refuse_adaptation(logits, values, estimate.draws)
+        free = found * (logits.shape[1] - 1) ** 2  # probabilities that were estimated
+        if not refused and len(logits) * (after - before) < free:
+            refused = 6
         if not refused and may_leak_explain_estimate(state, estimate.tables):
             refused = 4
         if not refused:

@@ -336,7 +336,7 @@ def _measure_separation_of_values(
     """
     if n_classes > 2:
         gaps = [
-            _measure_gap_of_nearest_centres(
+            measure_gap_of_nearest_centres(
                 rows[other] @ fit_value_discriminants(rows[one], *pair, n_classes, axes),
                 values[other],
                 n_classes,
@@ -353,7 +353,7 @@ def _measure_separation_of_values(
     return _measure_gap_between_values(scores, values, targets, n_classes)
 
 
-def _measure_gap_of_nearest_centres(
+def measure_gap_of_nearest_centres(
     scores: Tensor, values: Tensor, n_classes: int
 ) -> float:
     """Return the least distance between mean scores of two values, of scores [n, k].

@@ -103,7 +103,7 @@ class Steady(Learner[Any]):
     defaults = {"hidden": (100,), "activation": "relu", "dropout": 0.5}
     min_steps = 0  # training stops early by held-out rows
     adapts = True
-    revision = 11
+    revision = 12
     table_revision = 6
     added_later = (
         "state.cluster",
