@@ -538,7 +538,9 @@ def test_tables_of_earlier_rows_are_unknown_if_scores_cannot_tell():
 
 
 def test_ten_hues_are_found_among_few_rows():
-    data = Shortcuts(kind="classes-random", label_flip=0, examples=300, flips=(0.4, 0.1))
+    data = Shortcuts(
+        kind="classes-random", label_flip=0, examples=300, flips=(0.4, 0.1)
+    )
     problem = data.draw_problem((20,))
     learner = create("steady", problem.train[0])
     state = learner.init(Randomness((20,)))

@@ -95,7 +95,9 @@ def find_reason_to_refuse_adaptation(
     return 7 if float(doubt.mean()) > max(MISFIT[0] * error, MISFIT[1]) else 0
 
 
-def may_leak_explain_estimate(state: SteadyNetworkState, estimated_tables: Tensor) -> bool:
+def may_leak_explain_estimate(
+    state: SteadyNetworkState, estimated_tables: Tensor
+) -> bool:
     """Whether a feature that may leak seems to mean what it meant before.
 
     Where a feature is misread, the stable model may have learned it, which rows with

@@ -29,7 +29,10 @@ CHANGED = 3.0  # standard errors of a change that is hardly chance
 MAY_HAVE_CHANGED = 2.0  # standard errors: the usual limit
 SEPARATE = 3.3  # standard deviations between values of a feature after the first: a
 # continuum that is cut in the middle has 2.65, features of images 4 to 500
-CUT_IN_TWO, CUT_IN_MANY = 2.65, 12**0.5  # standard deviations between neighbouring parts
+CUT_IN_TWO, CUT_IN_MANY = (
+    2.65,
+    12**0.5,
+)  # standard deviations between neighbouring parts
 # of a normal distribution cut in the middle, and of an even one cut in equal parts
 TURNS = 10  # at most; usually values are the same from the third turn on
 FEW = 0.05  # axes for each row, to which a discriminant hardly adapts
@@ -337,7 +340,8 @@ def _measure_separation_of_values(
     if n_classes > 2:
         gaps = [
             measure_gap_of_nearest_centres(
-                rows[other] @ fit_value_discriminants(rows[one], *pair, n_classes, axes),
+                rows[other]
+                @ fit_value_discriminants(rows[one], *pair, n_classes, axes),
                 values[other],
                 n_classes,
             )
