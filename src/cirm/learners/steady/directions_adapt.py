@@ -59,7 +59,7 @@ def estimate_adaptation_of_replica(
         free = found * (logits.shape[1] - 1) ** 2  # probabilities that were estimated
         if not refused and len(logits) * (after - before) < free:
             refused = 6
-        if not refused and may_leak_explain_estimate(state, estimate.tables):
+        if not refused and may_misread_feature_leak_class(state, estimate.tables):
             refused = 4
         if not refused:
             draws[:, :found] = estimate.draws.to(draws)
@@ -95,47 +95,29 @@ def find_reason_to_refuse_adaptation(
     return 7 if float(doubt.mean()) > max(MISFIT[0] * error, MISFIT[1]) else 0
 
 
-def may_leak_explain_estimate(
+def may_misread_feature_leak_class(
     state: SteadyNetworkState, estimated_tables: Tensor
 ) -> bool:
-    """Whether a feature that may leak seems to mean what it meant before.
+    """Whether a feature that is partly misread seems to mean what it meant before.
 
-    Where a feature is misread, the stable model may have learned it, which rows with
-    the same frequency of misreadings cannot show. And where it hardly ever contradicts
-    the class, few rows can. Such a leak has the sign of the environments seen; so an
-    estimate with this sign may be the leak, and one against it is not.
+    Where it is misread, the stable model may have learned it, which rows with the same
+    frequency of misreadings cannot show. Such a leak has the sign of the environments
+    seen; so an estimate with this sign may be the leak, and one against it is not.
     """
     known = get_unstable_features_of_replica(state)
     seen = pool_value_tables_of_environments(state, len(known))
     if seen is None:
         return False
-    for j, (feature, here, before) in enumerate(
-        zip(known, estimated_tables, seen, strict=True)
-    ):
-        is_read = (
+    for feature, here, before in zip(known, estimated_tables, seen, strict=True):
+        if (
             feature.view.does_view_change_rows()
             or measure_distance_of_nearest_centres(feature.feature) > MISREAD
-        )
-        counts = state.tables[int(state.places) - 1, j]
-        error = compute_error_of_feature_shift(float(state.leak[1]), counts)
-        if is_read and 2 * error <= WORST_LEAK:
+        ):
             continue
         effects = [t.log() - t.log().mean(0) for t in (here, before.to(here))]
         if float((effects[0] * effects[1]).sum()) > 0:
             return True
     return False
-
-
-def compute_error_of_feature_shift(error: float, counts: Tensor) -> float:
-    """Return the error of what moving a feature to the class does to the logits.
-
-    The `error` of a leak is a root mean square over rows with counts [class, value],
-    of all k - 1 contrasts between values. It is small where a feature hardly ever
-    contradicts the class, however little is known of the few rows where it does.
-    """
-    rates = tables.convert_counts_to_probabilities(counts.double()).diagonal()
-    spread = float((rates * (1 - rates)).mean().sqrt())
-    return error / (len(counts) - 1) ** 0.5 / max(spread, 1e-9)
 
 
 def pool_value_tables_of_environments(
