@@ -22,6 +22,18 @@ def join_words(
     return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
 
 
+def join_names_in_backticks(
+    names: Iterable[str], max_words: int | None = None, word_for_others: str = "more"
+) -> str:
+    """Join names of columns and the like, each in backticks, as a sentence does.
+
+    Example:
+        >>> join_names_in_backticks(["age", "sex"])
+        '`age` and `sex`'
+    """
+    return join_words([f"`{name}`" for name in names], max_words, word_for_others)
+
+
 def format_count(count: int, noun: str) -> str:
     """Return a number with its noun, in the plural unless the number is 1.
 

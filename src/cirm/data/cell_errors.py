@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ from numpy.typing import NDArray
 
 STANDARD_INPUT = "standard input"  # what messages call it
 Values = Any  # a pandas Series of any type
+
+MAX_LISTED_COLUMNS = 20  # names of columns in a message, which should stay readable
 
 
 class InvalidCellError(ValueError):
@@ -60,3 +63,10 @@ def get_row_number_in_file(values: Values, position: int) -> Any:  # noqa: ANN40
 
 def _has_file_and_row_labels(values: Values) -> bool:
     return list(values.index.names) == ["file", "row"]
+
+
+def quote_column_names(names: Collection[str]) -> str:
+    """Return the names of columns for a message, of which it shows 20."""
+    listed = ", ".join(repr(name) for name in list(names)[:MAX_LISTED_COLUMNS])
+    more = len(names) - MAX_LISTED_COLUMNS
+    return f"{listed} and {more:,} more" if more > 0 else listed

@@ -42,7 +42,11 @@ from cirm.data.category_names import (
     may_category_name_identify_person,
     may_column_name_persons,
 )
-from cirm.data.cell_errors import InvalidCellError, raise_error_for_first_bad_value
+from cirm.data.cell_errors import (
+    InvalidCellError,
+    quote_column_names,
+    raise_error_for_first_bad_value,
+)
 from cirm.data.encoders import EncoderIdentity
 from cirm.data.text_columns import (
     HASHED_FEATURES,
@@ -65,7 +69,6 @@ from cirm.data.values import (
 from cirm.wording import format_count
 
 MOST_CATEGORIES = 50  # one-hot features of a column; rarer categories share one
-MAX_LISTED_COLUMNS = 20  # names of columns in a message, which should stay readable
 ROWS_AT_ONCE = 2048  # rows of numbers encoded at once, to stay in the cache
 MIN_CELLS_TO_DEDUPLICATE = (
     1_000  # cells of text, from which on it pays to parse equal ones only once
@@ -467,13 +470,6 @@ def check_table_has_columns(
             f"are {quote_column_names(frame.columns) or 'none'}; {remedy}.",
             column=absent[0],
         )
-
-
-def quote_column_names(names: Collection[str]) -> str:
-    """Return the names of columns for a message, of which it shows 20."""
-    listed = ", ".join(repr(name) for name in list(names)[:MAX_LISTED_COLUMNS])
-    more = len(names) - MAX_LISTED_COLUMNS
-    return f"{listed} and {more:,} more" if more > 0 else listed
 
 
 def _do_values_look_like_identifiers(name: str, numbers: Numbers) -> bool:

@@ -11,11 +11,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cirm.data.cell_errors import describe_file_and_row, raise_error_for_first_bad_value
+from cirm.data.cell_errors import (
+    describe_file_and_row,
+    quote_column_names,
+    raise_error_for_first_bad_value,
+)
 from cirm.data.columns import (
     ColumnEncoding,
     check_table_has_columns,
-    quote_column_names,
 )
 from cirm.data.schema import (
     Schema,

@@ -7,7 +7,7 @@ from typing import Any
 
 from cirm.model.compare_columns import format_two_shares_in_percent
 from cirm.model.compare_relations import LEAST_AUC
-from cirm.wording import capitalise_first_letter, join_words
+from cirm.wording import capitalise_first_letter, join_names_in_backticks
 
 Report = Mapping[str, Any]
 FEWEST_ROWS = 5  # of a table, to test anything
@@ -77,7 +77,7 @@ def _describe_columns_with_changed_meaning(report: Report) -> list[str]:
     what, verb = (
         ("relation", "differs") if len(changed) == 1 else ("relations", "differ")
     )
-    return [f"the {what} of {_join_column_names(changed)} to the target {verb}"]
+    return [f"the {what} of {_join_names_of_columns(changed)} to the target {verb}"]
 
 
 def _describe_columns_in_other_units(report: Report) -> list[str]:
@@ -85,7 +85,7 @@ def _describe_columns_in_other_units(report: Report) -> list[str]:
     if not names:
         return []
     verb = "seems" if len(names) == 1 else "seem"
-    return [f"{_join_column_names(names)} {verb} to be in another unit"]
+    return [f"{_join_names_of_columns(names)} {verb} to be in another unit"]
 
 
 def _describe_changes_of_input_columns(report: Report) -> list[str]:
@@ -126,9 +126,8 @@ def _describe_parts_without_change(report: Report) -> list[str]:
     return rest
 
 
-def _join_column_names(names: list[str]) -> str:
-    quoted = [f"`{name}`" for name in names]
-    return join_words(quoted, MOST_NAMED + 1, "more columns")
+def _join_names_of_columns(names: list[str]) -> str:
+    return join_names_in_backticks(names, MOST_NAMED + 1, "more columns")
 
 
 def _join_clauses_with_and(clauses: list[str]) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from cirm.data.columns import MOST_CATEGORIES, ColumnEncoding, quote_column_names
+from cirm.data.cell_errors import quote_column_names
+from cirm.data.columns import MOST_CATEGORIES, ColumnEncoding
 from cirm.data.date_formats import do_dates_have_two_digit_years
 from cirm.data.schema_inference import SchemaWithFirstRows
 from cirm.data.values import convert_values_to_numbers, convert_values_to_text

@@ -13,7 +13,7 @@ from cirm.model.explain import describe_model
 from cirm.model.facts import TrainingHistoryEntry
 from cirm.model.model import Model
 from cirm.model.verdict import MOST_NAMES
-from cirm.wording import join_words
+from cirm.wording import join_names_in_backticks, join_words
 
 # Parts of a description that are compared in their own way, or follow from others.
 HANDLED = {
@@ -227,7 +227,7 @@ def _summarise_main_model_differences(differences: Content) -> str:
     unstable = differences["unstable"]
     for name in ("first", "second"):
         if own := unstable[name]:
-            columns = join_words([f"`{column}`" for column in own], MOST_NAMES)
+            columns = join_names_in_backticks(own, MOST_NAMES)
             sentences.append(f"Only the {name} model treats {columns} as unstable.")
     if changes := list(differences["importance"].items())[:MOST_NAMED]:
         shown = (f"`{n}` from {a:.0f} to {b:.0f} %" for n, (a, b) in changes)

@@ -10,10 +10,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cirm.paper.experiment import PublishedValue, read_published_table
-
-PAPER_RUNS = 5
-
 
 def pool_means_and_deviations(
     parts: Sequence[tuple[float, float, int]],
@@ -28,17 +24,6 @@ def pool_means_and_deviations(
     mean = sum(size * mean for mean, _, size in parts) / total
     squares = sum((n - 1) * std**2 + n * (m - mean) ** 2 for m, std, n in parts)
     return mean, math.sqrt(squares / (total - 1))
-
-
-def pool_published_scores_by_learner(learner: str) -> PublishedValue:
-    """Return the numbers of the paper's rows c = b01 and c = b11 taken together."""
-    rows = read_published_table("table2")["rows"]
-    cells = [row["cells"][learner] for row in rows if row["group"] == "c"]
-    return PublishedValue(
-        *pool_means_and_deviations(
-            [(cell["mean"], cell["std"], PAPER_RUNS) for cell in cells]
-        )
-    )
 
 
 def pool_test_scores_by_learner(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

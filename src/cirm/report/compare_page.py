@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cirm.report import page
+from cirm.report.axes import shorten_text_to_pixel_width
 from cirm.report.dot_plot import (
     DotPlotMark,
     DotPlotRow,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 Content = Mapping[str, Any]
 WIDE, NARROW = 800, 350  # pixels: beside the text of a page, and on a phone
-ROW, LETTER = 34, 7.2  # pixels of a row of the figure, and of an average letter
+ROW = 34  # pixels of a row of the figure
 MOST_DRAWN = 15  # columns in the figure; the table has them all
 
 
@@ -241,8 +242,8 @@ def plot_column_distances(
         length = max(one["distance"], largest / 300)
         hue = get_css_color("s1")
         ax.barh(middle, length, thickness, color=hue, alpha=strength)
-        name = _shorten_text_to_width(
-            _get_label_of_changed_column(one), left if is_wide else width
+        name = shorten_text_to_pixel_width(
+            _get_label_of_changed_column(one), (left if is_wide else width) - 16
         )
         at = (0.0, float(place if is_wide else place - 0.16))
         align, offset = ("right", (-12, -4)) if is_wide else ("left", (0, -2))
@@ -264,11 +265,6 @@ def _get_label_of_changed_column(one: Content) -> str:
 def _describe_shift_of_column(one: Content) -> str:
     direction = "up" if one["effect"] > 0 else "down"
     return f"{direction} {abs(one['effect']):.2f} sd"
-
-
-def _shorten_text_to_width(text: str, max_width: float) -> str:
-    most = max(int(max_width / LETTER) - 2, 4)
-    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _format_p_value(value: float) -> str:

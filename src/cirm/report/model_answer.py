@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cirm.wording import join_words
+from cirm.wording import join_names_in_backticks
 
 Content = Mapping[str, Any]
 RELEVANT = 10.0  # percent of the importance from which on a model relies on a column
@@ -74,4 +74,4 @@ def _describe_whether_column_meanings_hold(content: Content) -> str:
 
 
 def _join_column_names(names: Sequence[str]) -> str:
-    return join_words([f"`{name}`" for name in names], MOST_NAMED + 1)
+    return join_names_in_backticks(names, MOST_NAMED + 1)

@@ -40,7 +40,7 @@ from cirm.report.table import (
     transpose_table,
 )
 from cirm.report.text import describe_settings_choices, format_seconds
-from cirm.wording import join_words
+from cirm.wording import join_names_in_backticks, join_words
 
 Claims = Sequence[Mapping[str, Any]]
 Summary = Mapping[str, Any]
@@ -371,7 +371,7 @@ def _describe_origin_of_numbers(summary: Summary) -> str:
     counts = sorted({cell["seeds"] for cell in cells})
     seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     seconds = {(c["row"], c["learner"]): c["seconds"] or 0.0 for c in cells}
-    commits = join_words([f"`{name}`" for name in summary["commits"]]) or "not known"
+    commits = join_names_in_backticks(summary["commits"]) or "not known"
     settings = describe_settings_choices((c["learner"], c["selection"]) for c in cells)
     return (
         f"Seeds 0 to N - 1 with N = {seeds}; source code {commits}; "
