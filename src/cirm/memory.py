@@ -35,20 +35,20 @@ def measure_state_size(state: Any) -> dict[str, dict[str, int]]:  # noqa: ANN401
     return entries
 
 
-def list_state_tensors(part: Any) -> list[Tensor]:  # noqa: ANN401  nested tuples of tensors
+def list_state_tensors(state: Any) -> list[Tensor]:  # noqa: ANN401  nested tuples of tensors
     """Return the tensors of nested tuples, in order."""
-    if isinstance(part, Tensor):
-        return [part]
-    return [tensor for piece in part for tensor in list_state_tensors(piece)]
+    if isinstance(state, Tensor):
+        return [state]
+    return [tensor for piece in state for tensor in list_state_tensors(piece)]
 
 
-def find_stored_examples(part: Any) -> list[Examples]:  # noqa: ANN401  nested tuples of tensors
+def find_stored_examples(state: Any) -> list[Examples]:  # noqa: ANN401  nested tuples of tensors
     """Return the raw examples in nested tuples of tensors."""
-    if isinstance(part, Examples):
-        return [part]
-    if isinstance(part, Tensor):
+    if isinstance(state, Examples):
+        return [state]
+    if isinstance(state, Tensor):
         return []
-    return [examples for piece in part for examples in find_stored_examples(piece)]
+    return [examples for piece in state for examples in find_stored_examples(piece)]
 
 
 class PastExampleMemory(NamedTuple):
@@ -137,7 +137,7 @@ def concatenate_examples(pieces: Iterable[Examples]) -> Examples:
 
 
 def update_example_reservoir(
-    kept: Examples,
+    stored_examples: Examples,
     n_seen: Tensor,
     arriving: Examples,
     max_examples: int,
@@ -148,9 +148,9 @@ def update_example_reservoir(
     `n_seen` [replica] is the number of examples before; see
     `draw_rows_kept_in_reservoir`.
     """
-    held, arrivals = kept.y.shape[1], arriving.y.shape[1]
+    held, arrivals = stored_examples.y.shape[1], arriving.y.shape[1]
     rows = draw_rows_kept_in_reservoir(held, arrivals, n_seen, max_examples, draws)
-    whole = concatenate_examples([kept, arriving])
+    whole = concatenate_examples([stored_examples, arriving])
     return select_examples_at_rows(whole, rows), n_seen + arrivals
 
 
@@ -183,11 +183,11 @@ def select_examples_at_rows(pool: Examples, rows: Tensor) -> Examples:
     return Examples(x, pool.y.gather(1, rows))
 
 
-def move_tensors_to_device(part: Any, device: str) -> Any:  # noqa: ANN401  nested tuples of tensors
+def move_tensors_to_device(state: Any, device: str) -> Any:  # noqa: ANN401  nested tuples of tensors
     """Return the same nested named tuples with their tensors on a device."""
-    if isinstance(part, Tensor):
-        return part.to(device)
-    return type(part)(*(move_tensors_to_device(piece, device) for piece in part))
+    if isinstance(state, Tensor):
+        return state.to(device)
+    return type(state)(*(move_tensors_to_device(piece, device) for piece in state))
 
 
 def stack_states_of_replicas(states: Sequence[Nested]) -> Nested:

@@ -168,9 +168,13 @@ def write_records(path: Path, records: Iterable[Record]) -> None:
     )
 
 
-def do_records_share_settings(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def do_records_share_settings(
+    first: Mapping[str, Any], second: Mapping[str, Any]
+) -> bool:
     """Return whether settings are the same where both have a value."""
-    return all(json.dumps(one[n]) == json.dumps(other[n]) for n in one.keys() & other)
+    return all(
+        json.dumps(first[n]) == json.dumps(second[n]) for n in first.keys() & second
+    )
 
 
 def write_text_atomically(path: Path, text: str) -> None:

@@ -91,7 +91,7 @@ class FitManyOptions:
 
 def fit_many_models(
     jobs: Sequence[FitModelJob],
-    wanted: FitManyOptions,
+    fit_options: FitManyOptions,
     engine: JobEngine,
     as_json: bool,
 ) -> None:
@@ -102,9 +102,9 @@ def fit_many_models(
     )
     from cirm.runs.tracker import JobProgressTracker
 
-    folder = wanted.folder
+    folder = fit_options.folder
     options.create_result_folder(folder)
-    waiting, failures = select_fit_jobs_to_run(jobs, folder, wanted.overwrite)
+    waiting, failures = select_fit_jobs_to_run(jobs, folder, fit_options.overwrite)
     skipped = {job.key for job, _ in read_summaries_of_fitted_models(jobs, folder)}
     if skipped:
         print_lines_to_stderr(

@@ -58,7 +58,7 @@ def write_paper_report(
 
 
 def render_experiments_by_file_extension(
-    parts: dict[Path, ExperimentReport], out: Path
+    report_by_folder: dict[Path, ExperimentReport], out: Path
 ) -> str:
     """Return the parts as Markdown, LaTeX or HTML, according to the file's name."""
     from cirm.paper.pages import get_file_name_of_sweep_figure
@@ -69,7 +69,7 @@ def render_experiments_by_file_extension(
         render_results_document,
     )
 
-    results = list(parts.values())
+    results = list(report_by_folder.values())
     if out.suffix == ".tex":
         return "\n".join(render_paper_tables_as_latex(part.summary) for part in results)
     claims = combine_experiment_summaries(results)["claims"]
@@ -81,8 +81,8 @@ def render_experiments_by_file_extension(
             for data in part.data
             if (path := folder / get_file_name_of_sweep_figure(data.title)).exists()
         ]
-        for folder, part in parts.items()
+        for folder, part in report_by_folder.items()
     }
-    names = " ".join(map(str, parts))
+    names = " ".join(map(str, report_by_folder))
     command = f"cirm report {names} --out {out}"
     return render_results_document(results, claims, images, command)

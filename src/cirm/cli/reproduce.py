@@ -286,7 +286,7 @@ def print_reproduction_plan(
         typer.echo(f"{name}: {reason}", err=True)
 
 
-def print_comparison_with_paper(part: ExperimentReport, folder: Path) -> None:
+def print_comparison_with_paper(report: ExperimentReport, folder: Path) -> None:
     """Print our numbers next to the paper's, and where the results are."""
     from cirm.cli.output import print_table
     from cirm.report.paper_page import (
@@ -296,9 +296,9 @@ def print_comparison_with_paper(part: ExperimentReport, folder: Path) -> None:
     )
 
     for table in map(
-        transpose_table_if_wide, build_paper_comparison_tables(part.summary)
+        transpose_table_if_wide, build_paper_comparison_tables(report.summary)
     ):
         if len(table.columns) - table.row_headings <= MAX_COLUMNS:
             print_table(table)
-    typer.echo(write_comparison_lead_paragraph([part], part.summary["claims"]))
+    typer.echo(write_comparison_lead_paragraph([report], report.summary["claims"]))
     typer.echo(f"Wrote the report to {(folder / 'report.html').resolve()}")

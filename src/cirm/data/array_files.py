@@ -74,16 +74,17 @@ def convert_array_to_text(values: AnyArray) -> AnyArray:
 
 
 def _find_zip_member_of_array(
-    members: dict[str, zipfile.ZipInfo], wanted: RequestedNpzArray, where: str
+    members: dict[str, zipfile.ZipInfo], requested: RequestedNpzArray, where: str
 ) -> zipfile.ZipInfo | None:
-    for name in (wanted.name,) if wanted.name else wanted.usual:
+    for name in (requested.name,) if requested.name else requested.usual:
         if name in members:
             return members[name]
-    if wanted.name or wanted.required:
+    if requested.name or requested.required:
         raise ValueError(
-            f"{where}: there is no array {wanted.name or ' or '.join(wanted.usual)}. "
-            f"The arrays in the file are: {', '.join(members) or 'none'}. Rename one "
-            f"of them to {wanted.name or wanted.usual[0]}."
+            f"{where}: there is no array "
+            f"{requested.name or ' or '.join(requested.usual)}. The arrays in the file "
+            f"are: {', '.join(members) or 'none'}. Rename one of them to "
+            f"{requested.name or requested.usual[0]}."
         )
     return None
 

@@ -38,9 +38,9 @@ def encode_image_files_as_features(
     """Return the features [n, features] of image files, computed once for each."""
     side = encoder.identity.side
 
-    def read_images_at_indices(places: Sequence[int]) -> NDArray[np.uint8]:
+    def read_images_at_indices(indices: Sequence[int]) -> NDArray[np.uint8]:
         return np.stack(
-            [read_image_as_pixels(paths[place], side, 3) for place in places]
+            [read_image_as_pixels(paths[place], side, 3) for place in indices]
         )
 
     digests = [bytes.fromhex(hash_file_or_folder(path)) for path in paths]

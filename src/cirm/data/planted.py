@@ -252,12 +252,12 @@ def list_table_files_in_folder(folder: Path) -> tuple[Path, ...]:
 
 
 def _standardise_by_first_environment(
-    places: list[Examples], has_real_target: bool
+    environments: list[Examples], has_real_target: bool
 ) -> list[Examples]:
     """Standardise columns, and real targets, by the first place of each replica."""
-    first = places[0]
+    first = environments[0]
     centre, scale = _compute_column_mean_and_std(first.x)
-    result = [Examples((p.x - centre) / scale, p.y) for p in places]
+    result = [Examples((p.x - centre) / scale, p.y) for p in environments]
     if not has_real_target:
         return result
     centre, scale = _compute_column_mean_and_std(first.y)

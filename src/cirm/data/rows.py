@@ -313,14 +313,14 @@ def report_encoding_progress(
 
 
 def concatenate_row_weights(
-    parts: Sequence[Numbers | None], sizes: Sequence[int]
+    weights_of_chunks: Sequence[Numbers | None], sizes: Sequence[int]
 ) -> Tensor | None:
     """Join the weights of chunks; those that have none count once. None without any."""
-    if all(part is None for part in parts):
+    if all(part is None for part in weights_of_chunks):
         return None
     joined = [
         np.ones(size) if part is None else part
-        for part, size in zip(parts, sizes, strict=True)
+        for part, size in zip(weights_of_chunks, sizes, strict=True)
     ]
     return torch.from_numpy(np.concatenate(joined))
 

@@ -131,7 +131,9 @@ class SCM(Dataset):
             ),
             truth=torch.stack([self._get_true_causal_coefficients(w) for w in weights]),
             fresh=tuple(
-                self._draw_environment_of_causal_model(seeds, weights, s, part="fresh")
+                self._draw_environment_of_causal_model(
+                    seeds, weights, s, environment_name="fresh"
+                )
                 for s in self.scales
             ),
         )
@@ -185,7 +187,7 @@ class SCM(Dataset):
         weights: list[StructuralModelWeights],
         scale: float,
         effect_strength: float | None = None,
-        part: str = "",
+        environment_name: str = "",
     ) -> Environment:
         name = (
             f"scale {scale:g}"
@@ -195,7 +197,7 @@ class SCM(Dataset):
         # One replica at a time: a batched product may round differently.
         drawn = [
             self._draw_examples_of_causal_model(
-                Randomness((seed,)).at("scm", name, *filter(None, [part])),
+                Randomness((seed,)).at("scm", name, *filter(None, [environment_name])),
                 own,
                 scale,
                 1.0 if effect_strength is None else effect_strength,

@@ -101,12 +101,12 @@ class GroupReferenceModel:
 
 
 def concatenate_example_groups(
-    parts: Sequence[GroupOfEachExample],
+    groups: Sequence[GroupOfEachExample],
 ) -> GroupOfEachExample:
     """Concatenate the groups of several environments' examples."""
-    indices = torch.cat([part.indices for part in parts], 1)
-    reference = torch.cat([part.reference for part in parts], 1)
-    return GroupOfEachExample(indices, parts[0].names, reference)
+    indices = torch.cat([part.indices for part in groups], 1)
+    reference = torch.cat([part.reference for part in groups], 1)
+    return GroupOfEachExample(indices, groups[0].names, reference)
 
 
 def count_group_sizes(groups: GroupOfEachExample) -> Tensor:

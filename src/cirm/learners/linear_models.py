@@ -118,21 +118,21 @@ def fit_linear_head_of_each_replica(
     examples: Examples,
     weights: Tensor,
     l2: float,
-    start: Tensor,
+    initial_heads: Tensor,
     towards_start: bool = True,
 ) -> Tensor:
     """Minimise the weighted loss of linear heads; return heads [replica, h].
 
     The loss is the sum of weights [replica, n] times losses plus `l2` / 2 times the
-    squared weights of the head, or their squared distance from those of `start`. The
-    intercepts are free. Inputs are features [replica, n, width].
+    squared weights of the head, or their squared distance from those of
+    `initial_heads`. The intercepts are free. Inputs are features [replica, n, width].
     """
-    centre = start if towards_start else torch.zeros_like(start)
+    centre = initial_heads if towards_start else torch.zeros_like(initial_heads)
     heads = [
         _fit_linear_head_of_replica(likelihood, l2, *(part.cpu() for part in parts))
-        for parts in zip(*examples, weights, start, centre, strict=True)
+        for parts in zip(*examples, weights, initial_heads, centre, strict=True)
     ]
-    return torch.stack(heads).to(start)
+    return torch.stack(heads).to(initial_heads)
 
 
 def _fit_linear_head_of_replica(
@@ -141,7 +141,7 @@ def _fit_linear_head_of_replica(
     x: Tensor,
     y: Tensor,
     weights: Tensor,
-    start: Tensor,
+    initial_heads: Tensor,
     penalty_centre: Tensor,
 ) -> Tensor:
     """Return the head [h] of one replica."""
@@ -151,7 +151,7 @@ def _fit_linear_head_of_replica(
         penalty_centre.detach().double(),
     )
     # The rest of the head are the intercepts, one for each output.
-    sizes = x.shape[-1] * len(start) // (x.shape[-1] + 1)
+    sizes = x.shape[-1] * len(initial_heads) // (x.shape[-1] + 1)
 
     def compute_penalised_loss_and_gradient(flat: Any) -> tuple[float, Any]:  # noqa: ANN401  NumPy arrays
         head = torch.from_numpy(flat)[None].requires_grad_()
@@ -169,7 +169,7 @@ def _fit_linear_head_of_replica(
     }
     found = minimize(
         compute_penalised_loss_and_gradient,
-        start.detach().double().numpy(),
+        initial_heads.detach().double().numpy(),
         jac=True,
         method="L-BFGS-B",
         options=options,

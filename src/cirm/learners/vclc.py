@@ -148,7 +148,7 @@ class VCLC(Learner[VCLCState]):
 
     def train_posterior_on_stage(
         self,
-        start: DiagonalGaussian,
+        initial_posterior: DiagonalGaussian,
         prior: DiagonalGaussian,
         stage: Stage,
         randomness: Randomness,
@@ -158,7 +158,12 @@ class VCLC(Learner[VCLCState]):
         weight = self.beta * compute_kl_weight(self.kl_scale, sum(map(len, stage)))
         loss = partial(self.compute_loss, kl_weight=weight)
         flat = self.descent.minimise(
-            loss, flatten_gaussian_to_vector(start), prior, stage, randomness, watch
+            loss,
+            flatten_gaussian_to_vector(initial_posterior),
+            prior,
+            stage,
+            randomness,
+            watch,
         )
         return restore_gaussian_from_vector(flat)
 

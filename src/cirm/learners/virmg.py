@@ -250,9 +250,11 @@ class VIRMG(Learner[VIRMGState]):
             seats.append(PlayerSettings("representation", start, prior, weight))
         return seats
 
-    def _create_player_prior(self, start: DiagonalGaussian) -> DiagonalGaussian:
+    def _create_player_prior(
+        self, initial_posterior: DiagonalGaussian
+    ) -> DiagonalGaussian:
         return create_diagonal_gaussian(
-            start.mean, self.prior_std, is_centred_at_zero=True
+            initial_posterior.mean, self.prior_std, is_centred_at_zero=True
         )
 
     def _compute_kl_weight_of_player(self, n_examples: float) -> float:

@@ -120,22 +120,22 @@ def _compare_values_that_are_present(
 
 
 def compare_numeric_values(
-    name: str, one: Numbers, other: Numbers, is_date: bool = False
+    name: str, first: Numbers, second: Numbers, is_date: bool = False
 ) -> ColumnDistributionChange:
     """Compare numbers by ranks (Mann-Whitney) and distributions (Kolmogorov-Smirnov).
 
     The effect is the shift, in standard deviations, of two normal distributions whose
     values exceed each other as often as these do.
     """
-    ranks = stats.mannwhitneyu(other, one)
-    shape = stats.ks_2samp(one, other, method="auto")
+    ranks = stats.mannwhitneyu(second, first)
+    shape = stats.ks_2samp(first, second, method="auto")
     p_value = min(1.0, 2 * min(ranks.pvalue, shape.pvalue))
     if np.isnan(p_value):
         p_value = 1.0
-    share = ranks.statistic / (len(one) * len(other))
-    least = 0.5 / (len(one) * len(other))
+    share = ranks.statistic / (len(first) * len(second))
+    least = 0.5 / (len(first) * len(second))
     effect = np.sqrt(2) * stats.norm.ppf(np.clip(share, least, 1 - least))
-    spreads = [_measure_spread_of_values(values) for values in (one, other)]
+    spreads = [_measure_spread_of_values(values) for values in (first, second)]
     ratio = spreads[1] / spreads[0] if min(spreads) > 0 else 1.0
     change = ColumnDistributionChange(
         name,
@@ -144,8 +144,8 @@ def compare_numeric_values(
         float(effect),
         float(shape.statistic),
         float(ratio),
-        float(np.median(one)),
-        float(np.median(other)),
+        float(np.median(first)),
+        float(np.median(second)),
     )
     return replace(change, sentence=_describe_numeric_change(change, is_date))
 
@@ -173,14 +173,14 @@ def _describe_numeric_change(change: ColumnDistributionChange, is_date: bool) ->
 
 
 def compare_category_frequencies(
-    name: str, one: Values, other: Values
+    name: str, first: Values, second: Values
 ) -> ColumnDistributionChange:
     """Compare the frequencies of categories, of which rare ones are joined.
 
     The category whose share changed most is named, of two the rarer one.
     """
     counts = pd.concat(
-        [values.value_counts() for values in (one, other)], axis=1
+        [values.value_counts() for values in (first, second)], axis=1
     ).fillna(0)
     table = counts.to_numpy(dtype=float)
     shares = table / table.sum(0)
@@ -233,10 +233,10 @@ def compute_p_value_of_equal_frequencies(table: Numbers) -> float:
 
 
 def _compare_fractions_of_missing_values(
-    name: str, one: np.ndarray, other: np.ndarray
+    name: str, first: np.ndarray, second: np.ndarray
 ) -> ColumnDistributionChange:
-    shares = [float(gaps.mean()) for gaps in (one, other)]
-    counts = [[gaps.sum(), (~gaps).sum()] for gaps in (one, other)]
+    shares = [float(gaps.mean()) for gaps in (first, second)]
+    counts = [[gaps.sum(), (~gaps).sum()] for gaps in (first, second)]
     verb = "rose" if shares[1] > shares[0] else "fell"
     return ColumnDistributionChange(
         name,

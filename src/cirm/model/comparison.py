@@ -210,14 +210,17 @@ def _compute_least_detectable_spread(
 
 
 def _compare_root_mean_squared_errors(
-    new: ScoreEstimate, old: ScoreEstimate
+    score_here: ScoreEstimate, expected_score: ScoreEstimate
 ) -> ScoreComparisonWithPast:
     """Compare root mean squared errors by their logarithms."""
-    numbers = (new.value - old.value, *compute_difference_interval(new, old))
+    numbers = (
+        score_here.value - expected_score.value,
+        *compute_difference_interval(score_here, expected_score),
+    )
     difference, low, high = (100 * math.expm1(min(number, 700)) for number in numbers)
-    value, expected = math.exp(new.value), math.exp(old.value)
-    p_value = compute_p_value_of_difference(new, old)
-    spread = 100 * math.expm1(min(old.compute_upper_limit_of_spread(), 700))
+    value, expected = math.exp(score_here.value), math.exp(expected_score.value)
+    p_value = compute_p_value_of_difference(score_here, expected_score)
+    spread = 100 * math.expm1(min(expected_score.compute_upper_limit_of_spread(), 700))
     scores = (value, expected, difference, low, high, p_value)
     return ScoreComparisonWithPast("rmse", "", *scores, spread=spread)
 
@@ -257,11 +260,20 @@ def _compute_square_root_in_percent(
 
 
 def _compare_higher_is_better_scores(
-    score: str, label: str, new: ScoreEstimate, old: ScoreEstimate, scale: float
+    score: str,
+    label: str,
+    score_here: ScoreEstimate,
+    expected_score: ScoreEstimate,
+    scale: float,
 ) -> ScoreComparisonWithPast:
     """Compare scores of which more is better."""
-    ends = compute_difference_interval(old, new)
-    numbers = (new.value, old.value, old.value - new.value, *ends)
+    ends = compute_difference_interval(expected_score, score_here)
+    numbers = (
+        score_here.value,
+        expected_score.value,
+        expected_score.value - score_here.value,
+        *ends,
+    )
     value, expected, difference, low, high = (scale * number for number in numbers)
     scores = (
         value,
@@ -269,10 +281,13 @@ def _compare_higher_is_better_scores(
         difference,
         low,
         high,
-        compute_p_value_of_difference(old, new),
+        compute_p_value_of_difference(expected_score, score_here),
     )
     return ScoreComparisonWithPast(
-        score, label, *scores, spread=scale * old.compute_upper_limit_of_spread()
+        score,
+        label,
+        *scores,
+        spread=scale * expected_score.compute_upper_limit_of_spread(),
     )
 
 
@@ -302,10 +317,12 @@ def _compare_accuracies_with_past(
     return [replace(found, value=100 * plain.value, note=note)]
 
 
-def _estimate_accuracy_from_counts(one: Measured) -> ScoreEstimate:
-    if "accuracy" in one:
-        return estimate_proportion(one["accuracy"]["correct"], one["accuracy"]["rows"])
-    correct, rows = (sum(one[name].values()) for name in ("correct", "rows"))
+def _estimate_accuracy_from_counts(statistics: Measured) -> ScoreEstimate:
+    if "accuracy" in statistics:
+        return estimate_proportion(
+            statistics["accuracy"]["correct"], statistics["accuracy"]["rows"]
+        )
+    correct, rows = (sum(statistics[name].values()) for name in ("correct", "rows"))
     return estimate_proportion(correct, rows)
 
 
@@ -320,17 +337,24 @@ def _compute_past_class_frequencies(
 
 
 def _average_estimates_over_classes(
-    parts: Mapping[str, ScoreEstimate], mix: Mapping[str, float]
+    estimate_by_class: Mapping[str, ScoreEstimate],
+    class_frequencies: Mapping[str, float],
 ) -> ScoreEstimate:
     """Return the mean over classes that have the frequencies of a mix."""
     return ScoreEstimate(
-        sum(share * parts[name].value for name, share in mix.items()),
-        sum(share**2 * parts[name].variance for name, share in mix.items()),
+        sum(
+            share * estimate_by_class[name].value
+            for name, share in class_frequencies.items()
+        ),
+        sum(
+            share**2 * estimate_by_class[name].variance
+            for name, share in class_frequencies.items()
+        ),
     )
 
 
-def _estimate_recall_of_each_class(one: Measured) -> dict[str, ScoreEstimate]:
-    rows, correct = one["rows"], one["correct"]
+def _estimate_recall_of_each_class(statistics: Measured) -> dict[str, ScoreEstimate]:
+    rows, correct = statistics["rows"], statistics["correct"]
     return {n: estimate_proportion(correct[n], rows[n]) for n in rows if rows[n]}
 
 

@@ -250,7 +250,7 @@ def _compute_nonconformity_quantiles(scores: Numbers) -> tuple[float, ...]:
 
 
 def _find_conformal_threshold_of_class(
-    places: Sequence[NonconformitySummary], class_name: str, level: float
+    scores_by_place: Sequence[NonconformitySummary], class_name: str, level: float
 ) -> tuple[float, bool]:
     """Return the threshold of a class, and whether its coverage is guaranteed.
 
@@ -258,7 +258,7 @@ def _find_conformal_threshold_of_class(
     """
     known = [
         (one.rows[class_name], np.array(one.quantiles[class_name]))
-        for one in places
+        for one in scores_by_place
         if one.rows.get(class_name, 0) >= FEWEST_ROWS
     ]
     if not known:

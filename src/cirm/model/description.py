@@ -291,15 +291,15 @@ def _check_scores_before_training(
 
 
 def _check_nonconformity_of_model_file(
-    one: NonconformitySummary, place: str, classes: Sequence[str]
+    summary: NonconformitySummary, place: str, classes: Sequence[str]
 ) -> None:
     """Refuse scores other than those that `measure_nonconformity` returns."""
-    is_known = {""} <= set(one.quantiles) <= set(one.rows) <= {"", *classes}
+    is_known = {""} <= set(summary.quantiles) <= set(summary.rows) <= {"", *classes}
     _raise_error_for_invalid_field(
         is_known, place, "classes differ from those of the target"
     )
-    for label, rows in one.rows.items():
-        quantiles = one.quantiles.get(label, ())
+    for label, rows in summary.rows.items():
+        quantiles = summary.quantiles.get(label, ())
         is_complete = len(quantiles) == (QUANTILES if rows else 0)
         _raise_error_for_invalid_field(
             rows >= 0 and is_complete, place, "quantiles are missing"
@@ -309,12 +309,12 @@ def _check_nonconformity_of_model_file(
         _raise_error_for_invalid_field(
             is_valid, place, "quantiles must be in increasing order"
         )
-    counts = (len(one.answered), len(one.wrong))
+    counts = (len(summary.answered), len(summary.wrong))
     wanted = len(CONFIDENCES) if classes else 0
     _raise_error_for_invalid_field(
         counts == (wanted, wanted), place, "must count every confidence level"
     )
-    for answered, wrong in zip(one.answered, one.wrong, strict=True):
+    for answered, wrong in zip(summary.answered, summary.wrong, strict=True):
         is_count = 0 <= wrong <= answered < LARGEST
         _raise_error_for_invalid_field(
             is_count,

@@ -28,20 +28,22 @@ Content = Mapping[str, Any]
 Pair = list[Any]
 
 
-def describe_differences_of_models(first: Model, second: Model) -> dict[str, Any]:
+def describe_differences_of_models(
+    first_model: Model, second_model: Model
+) -> dict[str, Any]:
     """Describe what differs between two models.
 
     Args:
-        first: A model.
-        second: Another one.
+        first_model: A model.
+        second_model: Another one.
 
     Returns:
         Plain values that JSON can hold, with pairs for the two models: a sentence
         `answer`; `relation`, one of "same", "continues", "is continued by", "branches
         from" and "unrelated to", as seen from the second; `environments` that both,
-        only the `first` or only the `second` has learned from; `settings`, `columns`
-        and `importance` (in percent of all) that differ; `unstable` columns of only one
-        of them; `scores` of environments that both know; and `adaptation`.
+        only the `first_model` or only the `second_model` has learned from; `settings`,
+        `columns` and `importance` (in percent of all) that differ; `unstable` columns
+        of only one of them; `scores` of environments that both know; and `adaptation`.
 
     Example:
         >>> import pandas as pd
@@ -52,34 +54,42 @@ def describe_differences_of_models(first: Model, second: Model) -> dict[str, Any
         >>> describe_differences_of_models(first, update(first, table[20:]))["relation"]
         'continues'
     """
-    contents = [describe_model(model) for model in (first, second)]
+    contents = [describe_model(model) for model in (first_model, second_model)]
     differences = {
-        "relation": find_relation_between_model_histories(first, second),
-        "environments": _compare_environments_of_models(first, second),
+        "relation": find_relation_between_model_histories(first_model, second_model),
+        "environments": _compare_environments_of_models(first_model, second_model),
         "settings": _list_settings_that_differ(
             *map(_list_learner_settings_of_model, contents)
         ),
         "columns": _list_settings_that_differ(*map(_list_column_encodings, contents)),
         "importance": _compare_column_importance_of_models(*contents),
         "unstable": _compare_unstable_columns_of_models(*contents),
-        "scores": _compare_training_scores_of_models(first, second),
+        "scores": _compare_training_scores_of_models(first_model, second_model),
         "adaptation": [
-            m.adaptation.name if m.adaptation else None for m in (first, second)
+            m.adaptation.name if m.adaptation else None
+            for m in (first_model, second_model)
         ],
     }
     return {"answer": _summarise_main_model_differences(differences), **differences}
 
 
-def find_relation_between_model_histories(one: Model, other: Model) -> str:
+def find_relation_between_model_histories(
+    first_model: Model, second_model: Model
+) -> str:
     """Return how the second model came from the first, by their histories."""
     first, second = (
-        list(map(_get_history_entry_identity, m.history)) for m in (one, other)
+        list(map(_get_history_entry_identity, m.history))
+        for m in (first_model, second_model)
     )
     shared = _count_shared_history_entries(first, second)
     if not shared:
         return "unrelated to"
     if len(first) == len(second) == shared:
-        return "same" if _have_equal_trained_states(one, other) else "branches from"
+        return (
+            "same"
+            if _have_equal_trained_states(first_model, second_model)
+            else "branches from"
+        )
     if shared == len(first):
         return "continues"
     return "is continued by" if shared == len(second) else "branches from"
@@ -95,22 +105,32 @@ def _count_shared_history_entries(first: list[Any], second: list[Any]) -> int:
     return next((i for i, (a, b) in enumerate(pairs) if a != b), len(pairs))
 
 
-def _have_equal_trained_states(one: Model, other: Model) -> bool:
+def _have_equal_trained_states(first_model: Model, second_model: Model) -> bool:
     """Return whether learners and states are the same, but for an adaptation."""
-    if one.plan != other.plan or one.schema != other.schema:
+    if (
+        first_model.plan != second_model.plan
+        or first_model.schema != second_model.schema
+    ):
         return False
-    places = [model.adaptation and model.adaptation.name for model in (one, other)]
+    places = [
+        model.adaptation and model.adaptation.name
+        for model in (first_model, second_model)
+    ]
     if places[0] != places[1]:
         return True
-    first, second = (list_state_tensors(model.state) for model in (one, other))
+    first, second = (
+        list_state_tensors(model.state) for model in (first_model, second_model)
+    )
     return len(first) == len(second) and all(map(torch.equal, first, second))
 
 
-def _compare_environments_of_models(one: Model, other: Model) -> dict[str, list[str]]:
+def _compare_environments_of_models(
+    first_model: Model, second_model: Model
+) -> dict[str, list[str]]:
     """Return which environments both have learned from, by the digest of their rows."""
     first, second = (
         {entry.fingerprint: entry.name for entry in model.history}
-        for model in (one, other)
+        for model in (first_model, second_model)
     )
     return {
         "both": [name for digest, name in first.items() if digest in second],
@@ -166,16 +186,16 @@ def _compare_unstable_columns_of_models(
 
 
 def _compare_training_scores_of_models(
-    one: Model, other: Model
+    first_model: Model, second_model: Model
 ) -> list[dict[str, Any]]:
     """Return the scores after training of environments that both have learned from."""
-    metric = choose_main_metric_of_model(one)
-    if metric != choose_main_metric_of_model(other):
+    metric = choose_main_metric_of_model(first_model)
+    if metric != choose_main_metric_of_model(second_model):
         return []
-    known = {entry.fingerprint: entry for entry in other.history}
+    known = {entry.fingerprint: entry for entry in second_model.history}
     pairs = [
         (entry, known[entry.fingerprint])
-        for entry in one.history
+        for entry in first_model.history
         if entry.fingerprint in known
     ]
     return [

@@ -244,14 +244,14 @@ def predict_score_of_new_environment(
 
 
 def compute_difference_interval(
-    one: ScoreEstimate, other: ScoreEstimate
+    first: ScoreEstimate, second: ScoreEstimate
 ) -> tuple[float, float]:
     """Return the 90 % interval of a difference, one - other.
 
     It goes with a one-sided test at 5 %: the test finds a difference where the interval
     lies above 0.
     """
-    difference = _build_normal_mixture_of_difference(one, other)
+    difference = _build_normal_mixture_of_difference(first, second)
     return difference.find_quantile(0.05), difference.find_quantile(0.95)
 
 
@@ -262,13 +262,13 @@ def compute_prediction_interval_half_width(estimate: ScoreEstimate) -> float:
 
 
 def _build_normal_mixture_of_difference(
-    one: ScoreEstimate, other: ScoreEstimate
+    first: ScoreEstimate, second: ScoreEstimate
 ) -> NormalMixture:
     """Return the mixture of a difference; each part of a side with all of the other."""
     parts = [
         (a.mean - b.mean, a.variance + b.variance, a.weight * b.weight)
-        for a in one.list_predictions_by_spread()
-        for b in other.list_predictions_by_spread()
+        for a in first.list_predictions_by_spread()
+        for b in second.list_predictions_by_spread()
     ]
     means, variances, weights = np.array(parts).T
     return NormalMixture(means, np.sqrt(variances) + 1e-12, weights)
@@ -299,16 +299,16 @@ class NormalMixture(NamedTuple):
         return (low + high) / 2
 
 
-def compute_p_value_of_difference(one: ScoreEstimate, other: ScoreEstimate) -> float:
+def compute_p_value_of_difference(first: ScoreEstimate, second: ScoreEstimate) -> float:
     """Return the one-sided p-value of the hypothesis that one is not above other."""
     by_spread = _build_normal_mixture_of_difference(
-        one, other
+        first, second
     ).compute_probability_below_value(0.0)
-    deviation = max(math.sqrt(one.variance + other.variance), 1e-12)
-    skewness = (one.third - other.third) / deviation**3
+    deviation = max(math.sqrt(first.variance + second.variance), 1e-12)
+    skewness = (first.third - second.third) / deviation**3
     if abs(skewness) < 1e-9:
         return by_spread
-    z = (one.value - other.value) / deviation
+    z = (first.value - second.value) / deviation
     return float(max(by_spread, _compute_tail_by_gamma_approximation(z, skewness)))
 
 

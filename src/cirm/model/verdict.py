@@ -181,14 +181,14 @@ def _describe_ranking_quality(mean: Tensor, targets: Tensor) -> str:
 def write_verdict_of_comparisons(
     comparisons: Sequence[ScoreComparisonWithPast],
     expected: ScoresExpectedOfModel,
-    start: str = "",
+    first_sentence: str = "",
 ) -> str:
     """Return the result of all comparisons, and the line of the first one.
 
     Args:
         comparisons: What was compared.
         expected: What it was compared with.
-        start: What is said first if nothing is worse.
+        first_sentence: What is said first if nothing is worse.
     """
     worse = [one for one in comparisons if one.is_worse]
     if not comparisons:
@@ -201,7 +201,7 @@ def write_verdict_of_comparisons(
         text = f"Significantly worse than expected: {titles}. "
     else:
         text = f"No significant drop compared with the scores {expected.where}. "
-        text = start or text
+        text = first_sentence or text
     first = (worse or comparisons)[0]
     line = first.describe_score_difference(
         expected.describe_where_score_was_measured(first.score)

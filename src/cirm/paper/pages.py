@@ -34,17 +34,17 @@ from cirm.report.paper_page import (
 
 
 def write_experiment_files(
-    part: ExperimentReport, folder: Path, pictures: Iterable[PngPicture]
+    report: ExperimentReport, folder: Path, pictures: Iterable[PngPicture]
 ) -> None:
     """Write summary.json, tables.md, tables.tex, the sweeps and report.html."""
-    summary = part.summary
+    summary = report.summary
     write_text_atomically(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
     write_text_atomically(
         folder / "tables.md", render_paper_tables_as_markdown(summary)
     )
     write_text_atomically(folder / "tables.tex", render_paper_tables_as_latex(summary))
-    for data in part.data:
-        drawing = render_sweep_of_experiment(part, data)
+    for data in report.data:
+        drawing = render_sweep_of_experiment(report, data)
         if drawing:
             write_text_atomically(
                 folder / get_file_name_of_sweep_figure(data.title),
@@ -52,22 +52,22 @@ def write_experiment_files(
             )
     title, claims = str(summary["title"]), summary["claims"]
     page = build_paper_page(
-        title, [part], claims, [*pictures], render_projection_figures()
+        title, [report], claims, [*pictures], render_projection_figures()
     )
     write_text_atomically(folder / "report.html", page)
 
 
 def write_overview_of_experiments(
-    parts: Sequence[ExperimentReport], folder: Path, pictures: Iterable[PngPicture]
+    reports: Sequence[ExperimentReport], folder: Path, pictures: Iterable[PngPicture]
 ) -> None:
     """Write summary.json and report.html of several experiments together."""
-    combined = combine_experiment_summaries(parts)
+    combined = combine_experiment_summaries(reports)
     write_text_atomically(
         folder / "summary.json", json.dumps(combined, indent=1) + "\n"
     )
     title = "Continual invariant risk minimisation, reproduced"
     page = build_paper_page(
-        title, parts, combined["claims"], [*pictures], render_projection_figures()
+        title, reports, combined["claims"], [*pictures], render_projection_figures()
     )
     write_text_atomically(folder / "report.html", page)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 
 def pool_means_and_deviations(
-    parts: Sequence[tuple[float, float, int]],
+    means_deviations_and_sizes: Sequence[tuple[float, float, int]],
 ) -> tuple[float, float]:
     """Return mean and standard deviation of several samples taken together.
 
@@ -20,9 +20,12 @@ def pool_means_and_deviations(
         >>> pool_means_and_deviations([(1.0, 0.0, 2), (3.0, 0.0, 2)])
         (2.0, 1.1547005383792515)
     """
-    total = sum(size for _, _, size in parts)
-    mean = sum(size * mean for mean, _, size in parts) / total
-    squares = sum((n - 1) * std**2 + n * (m - mean) ** 2 for m, std, n in parts)
+    total = sum(size for _, _, size in means_deviations_and_sizes)
+    mean = sum(size * mean for mean, _, size in means_deviations_and_sizes) / total
+    squares = sum(
+        (n - 1) * std**2 + n * (m - mean) ** 2
+        for m, std, n in means_deviations_and_sizes
+    )
     return mean, math.sqrt(squares / (total - 1))
 
 

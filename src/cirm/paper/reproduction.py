@@ -215,14 +215,14 @@ def read_experiment_summary(folder: Path) -> ExperimentReport:
     )
 
 
-def combine_experiment_summaries(parts: Sequence[ExperimentReport]) -> dict[str, Any]:
+def combine_experiment_summaries(reports: Sequence[ExperimentReport]) -> dict[str, Any]:
     """Combine the cells of several experiments, and judge the claims by all of them."""
     cells = [
         {"experiment": part.summary["experiment"], **cell}
-        for part in parts
+        for part in reports
         for cell in part.summary["cells"]
     ]
-    repeats = {p.summary["experiment"] for p in parts if p.summary.get("repeats")}
+    repeats = {p.summary["experiment"] for p in reports if p.summary.get("repeats")}
     counted = [cell for cell in cells if cell["experiment"] not in repeats]
     return {
         "experiment": "all",

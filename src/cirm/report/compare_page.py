@@ -141,13 +141,15 @@ def _build_column_changes_table(title: str, changes: Sequence[Content]) -> Repor
     return ReportTable(title, headings, rows)
 
 
-def _get_name_of_compared_statistic(one: Content) -> str:
+def _get_name_of_compared_statistic(change: Content) -> str:
     """Name what the first and the second value of a change are."""
-    if one["kind"] == "missing":
+    if change["kind"] == "missing":
         return "share missing"
-    if one["kind"] == "categories":
-        return f"share of {one['label']}"
-    shift = f" (ranks {_describe_shift_of_column(one)})" if one["significant"] else ""
+    if change["kind"] == "categories":
+        return f"share of {change['label']}"
+    shift = (
+        f" (ranks {_describe_shift_of_column(change)})" if change["significant"] else ""
+    )
     return f"median{shift}"
 
 
@@ -258,13 +260,17 @@ def plot_column_distances(
     return ax, f"Distance between the two tables in the distribution of {names}"
 
 
-def _get_label_of_changed_column(one: Content) -> str:
-    return f"{one['column']}, missing" if one["kind"] == "missing" else one["column"]
+def _get_label_of_changed_column(change: Content) -> str:
+    return (
+        f"{change['column']}, missing"
+        if change["kind"] == "missing"
+        else change["column"]
+    )
 
 
-def _describe_shift_of_column(one: Content) -> str:
-    direction = "up" if one["effect"] > 0 else "down"
-    return f"{direction} {abs(one['effect']):.2f} sd"
+def _describe_shift_of_column(change: Content) -> str:
+    direction = "up" if change["effect"] > 0 else "down"
+    return f"{direction} {abs(change['effect']):.2f} sd"
 
 
 def _format_p_value(value: float) -> str:

@@ -110,9 +110,9 @@ def plot_rows_of_marks(
 
 
 def _draw_row_of_dots(
-    ax: Axes, row_index: int, row: DotPlotRow, left: float, limits: Pair
+    ax: Axes, row_index: int, row: DotPlotRow, left_margin: float, limits: Pair
 ) -> None:
-    name = shorten_text_to_pixel_width(row.label, left - 14)
+    name = shorten_text_to_pixel_width(row.label, left_margin - 14)
     add_text_label_near_point(ax, name, (limits[0], row_index), (-10, -4), "right")
     add_text_label_near_point(
         ax, row.note, (limits[1], row_index), (10, -4), "left", "muted", size=12

@@ -194,12 +194,12 @@ def _list_coverage_by_environment(part: Content) -> list[tuple[str, Content]]:
     return places
 
 
-def _format_share_with_interval(label: str, one: Content, name: str) -> list[str]:
+def _format_share_with_interval(label: str, coverage: Content, name: str) -> list[str]:
     """Return a label, the number of rows, and a percentage with its interval."""
-    if name not in one:
-        return [label, f"{one['rows']:,}", "", ""]
-    interval = f"{one['low']:.1f} to {one['high']:.1f}"
-    return [label, f"{one['rows']:,}", f"{one[name]:.1f}", interval]
+    if name not in coverage:
+        return [label, f"{coverage['rows']:,}", "", ""]
+    interval = f"{coverage['low']:.1f} to {coverage['high']:.1f}"
+    return [label, f"{coverage['rows']:,}", f"{coverage[name]:.1f}", interval]
 
 
 def build_precision_recall_table(content: Content) -> ReportTable:

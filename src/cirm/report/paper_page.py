@@ -212,12 +212,12 @@ def describe_missing_numbers(summary: Summary) -> list[str]:
     ]
 
 
-def count_paper_verdicts(parts: Sequence[ExperimentReport]) -> dict[str, int]:
+def count_paper_verdicts(reports: Sequence[ExperimentReport]) -> dict[str, int]:
     """Count the paper's numbers by verdict, over all parts.
 
     Those that repeat numbers of a table count only if there are no others.
     """
-    counted = [part for part in parts if not part.summary.get("repeats")] or parts
+    counted = [part for part in reports if not part.summary.get("repeats")] or reports
     cells = [
         cell for part in counted for cell in part.summary["cells"] if cell["paper"]
     ]
@@ -225,10 +225,10 @@ def count_paper_verdicts(parts: Sequence[ExperimentReport]) -> dict[str, int]:
 
 
 def write_comparison_lead_paragraph(
-    parts: Sequence[ExperimentReport], claims: Claims
+    reports: Sequence[ExperimentReport], claims: Claims
 ) -> str:
     """Say in two sentences how our numbers compare and which claims hold."""
-    counts = count_paper_verdicts(parts)
+    counts = count_paper_verdicts(reports)
     total = sum(counts.values())
     if not total:
         return "The paper reports none of these numbers."
@@ -259,23 +259,21 @@ def build_claims_table(claims: Claims) -> ReportTable | None:
             details = "\n".join(claim["figures"])
             rows.append([name, ours, ANSWERS[claim["in_paper"]], details])
     names = ("claim", "our numbers", "the paper's numbers", "details of our numbers")
-    return (
-        ReportTable("The paper's claims", map(ReportColumn, names), rows)
-        if rows
-        else None
-    )
+    columns = map(ReportColumn, names)
+    return ReportTable("The paper's claims", columns, rows) if rows else None
 
 
 def render_sweep_of_experiment(
-    part: ExperimentReport, data: DatasetRecords
+    report: ExperimentReport, data: DatasetRecords
 ) -> EscapedHtml | None:
     """Draw the score over the sweep as a figure of its own; None without a sweep."""
-    draw = prepare_sweep_figure(part.build_figure_data(data), part.axis, data.trained)
+    figure_data = report.build_figure_data(data)
+    draw = prepare_sweep_figure(figure_data, report.axis, data.trained)
     return draw() if draw else None
 
 
 def render_results_document(
-    parts: Sequence[ExperimentReport],
+    reports: Sequence[ExperimentReport],
     claims: Claims,
     images: Mapping[str, Sequence[tuple[str, str]]],
     made_by: str,
@@ -285,11 +283,11 @@ def render_results_document(
     `images` are titles and files by experiment; `made_by` is the command.
     """
     lines = ["# Results", "", f"Made by `{made_by}`; do not edit.", ""]
-    lines += [write_comparison_lead_paragraph(parts, claims), ""]
+    lines += [write_comparison_lead_paragraph(reports, claims), ""]
     table = build_claims_table(claims)
     if table:
         lines.append(render_table_as_markdown(replace(table, title="")))
-    for part in parts:
+    for part in reports:
         summary = part.summary
         lines += [f"## {summary['title']}", "", f"    {summary['command']}", ""]
         lines += [
@@ -304,27 +302,27 @@ def render_results_document(
 
 def build_paper_page(
     title: str,
-    parts: Sequence[ExperimentReport],
+    reports: Sequence[ExperimentReport],
     claims: Claims,
     pictures: Sequence[PngPicture] = (),
     drawings: Sequence[FigureWithCaption] = (),
 ) -> str:
     """Build the page of one or more experiments as one HTML document."""
-    counts = count_paper_verdicts(parts)
+    counts = count_paper_verdicts(reports)
     facts = [(str(counts[verdict]), word) for verdict, word in VERDICTS.items()]
     numbers = page.render_headline_numbers(facts if any(counts.values()) else ())
     content: list[PageSection | None] = [PageSection("", [numbers])]
-    for part in parts:
-        content += _build_experiment_sections(part, is_alone=len(parts) == 1)
+    for part in reports:
+        content += _build_experiment_sections(part, is_alone=len(reports) == 1)
     content += [
-        _build_claims_section(claims) if parts else None,
+        _build_claims_section(claims) if reports else None,
         build_example_image_section(pictures),
         _build_projection_figures_section(drawings),
-        _build_experiment_settings_section(parts) if parts else None,
+        _build_experiment_settings_section(reports) if reports else None,
     ]
     lead = (
-        write_comparison_lead_paragraph(parts, claims)
-        if parts
+        write_comparison_lead_paragraph(reports, claims)
+        if reports
         else "The figures of the paper, drawn again."
     )
     return page.render_html_page(title, lead, content)
@@ -380,41 +378,41 @@ def _describe_origin_of_numbers(summary: Summary) -> str:
 
 
 def _build_experiment_sections(
-    part: ExperimentReport, is_alone: bool
+    report: ExperimentReport, is_alone: bool
 ) -> list[PageSection]:
     """The tables of an experiment, then the figures of its data."""
     tables = [
         transpose_table_if_wide(table)
-        for table in build_paper_comparison_tables(part.summary)
+        for table in build_paper_comparison_tables(report.summary)
     ]
     content: list[str | ReportTable] = []
     for table in tables:
         content += [f"{table.title}.{BELOW if table.sources else ''}", table]
     content.append(
-        page.render_html_paragraph(write_table_legend(part.summary), "small")
+        page.render_html_paragraph(write_table_legend(report.summary), "small")
     )
-    content.append(page.render_notes_as_list(describe_missing_numbers(part.summary)))
+    content.append(page.render_notes_as_list(describe_missing_numbers(report.summary)))
     if not is_alone:
-        details = [_render_dataset_figures(part, data) for data in part.data]
-        return [PageSection(str(part.summary["title"]), [*content, *details])]
-    has_paper = any(count_paper_verdicts([part]).values())
+        details = [_render_dataset_figures(report, data) for data in report.data]
+        return [PageSection(str(report.summary["title"]), [*content, *details])]
+    has_paper = any(count_paper_verdicts([report]).values())
     heading = "Our numbers and the paper's" if has_paper else "Our numbers"
     sections = [PageSection(heading, content)]
-    for data in part.data[:1]:
-        sections += _build_dataset_sections(part, data)
-    others = [_render_dataset_figures(part, data) for data in part.data[1:]]
+    for data in report.data[:1]:
+        sections += _build_dataset_sections(report, data)
+    others = [_render_dataset_figures(report, data) for data in report.data[1:]]
     return sections + (
         [PageSection("Plots of the other rows", others)] if others else []
     )
 
 
 def _build_dataset_sections(
-    part: ExperimentReport, data: DatasetRecords
+    report: ExperimentReport, data: DatasetRecords
 ) -> list[PageSection]:
     """The figures of one row's data."""
-    view = part.build_figure_data(data)
+    view = report.build_figure_data(data)
     sections = [
-        build_sweep_section_of_run(view, part.axis, data.trained),
+        build_sweep_section_of_run(view, report.axis, data.trained),
         build_stage_scores_section(view),
         build_generalisation_gap_section(view),
         _build_admm_residual_section(view),
@@ -423,7 +421,7 @@ def _build_dataset_sections(
 
 
 def _render_dataset_figures(
-    part: ExperimentReport, data: DatasetRecords
+    report: ExperimentReport, data: DatasetRecords
 ) -> EscapedHtml:
     """The figures of one row's data in a block that opens with a click."""
     pieces = [
@@ -431,9 +429,9 @@ def _render_dataset_figures(
             render_html_element("h3", section.heading),
             page.render_section_content(section.content),
         )
-        for section in _build_dataset_sections(part, data)
+        for section in _build_dataset_sections(report, data)
     ]
-    learners = len(part.build_figure_data(data).learners)
+    learners = len(report.build_figure_data(data).learners)
     return page.render_collapsible_html_block(
         data.title, escape_and_join_html(*pieces), f"{learners} learners"
     )
@@ -476,11 +474,11 @@ def _build_projection_figures_section(
 
 
 def _build_experiment_settings_section(
-    parts: Sequence[ExperimentReport],
+    reports: Sequence[ExperimentReport],
 ) -> PageSection:
     """The command of each experiment, and the settings of its learners and data."""
     content: list[EscapedHtml] = []
-    for part in parts:
+    for part in reports:
         content.append(page.render_shell_command(str(part.summary["command"])))
         commits = join_words(list(part.summary["commits"]))
         if commits:
@@ -491,11 +489,11 @@ def _build_experiment_settings_section(
     return PageSection("Settings, and the command that repeats this run", content)
 
 
-def _render_experiment_settings(part: ExperimentReport) -> list[EscapedHtml]:
+def _render_experiment_settings(report: ExperimentReport) -> list[EscapedHtml]:
     """A block by learner, or by learner and data where its settings differ."""
     blocks: dict[str, dict[EscapedHtml, list[str]]] = {}
     datasets: dict[EscapedHtml, None] = {}
-    for data in part.data:
+    for data in report.data:
         for run in (record for record in data.records if isinstance(record, RunRecord)):
             chosen = {
                 "settings": describe_how_settings_were_chosen(run),

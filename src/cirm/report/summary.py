@@ -304,11 +304,13 @@ def _build_training_curve(rows: list[TrainingCurveRecord]) -> AverageTrainingCur
 
 
 def _build_curve_points_with_mean(
-    places: Iterable[tuple[float, MeanAndStd]],
+    positions_and_means: Iterable[tuple[float, MeanAndStd]],
 ) -> tuple[SummaryCurvePoint, ...]:
     """The points that have a mean."""
     return tuple(
-        SummaryCurvePoint(x, s.mean, s.std) for x, s in places if s.mean is not None
+        SummaryCurvePoint(x, s.mean, s.std)
+        for x, s in positions_and_means
+        if s.mean is not None
     )
 
 

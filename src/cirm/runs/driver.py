@@ -118,13 +118,15 @@ class _JobQueueDriver:
                 one, self.workers.collect_result(reference, one.job)
             )
 
-    def _handle_job_result(self, one: _RunningJobWithKey, reason: str) -> None:
-        self.attempts[one.key] += 1
-        if reason == LOST and self.attempts[one.key] < self.workers.attempts:
-            self.queue.return_job_of_lost_worker(one.job)
+    def _handle_job_result(self, running_job: _RunningJobWithKey, reason: str) -> None:
+        self.attempts[running_job.key] += 1
+        if reason == LOST and self.attempts[running_job.key] < self.workers.attempts:
+            self.queue.return_job_of_lost_worker(running_job.job)
         elif reason:
             lost = self.workers.lost_message
-            self.failures[one.key] = lost if reason == LOST else reason
+            self.failures[running_job.key] = lost if reason == LOST else reason
         else:
-            self.queue.correct_expected_durations(one.key, time.monotonic() - one.start)
-            self.report(one.job, 1.0)
+            self.queue.correct_expected_durations(
+                running_job.key, time.monotonic() - running_job.start
+            )
+            self.report(running_job.job, 1.0)

@@ -207,11 +207,11 @@ def run_learner_of_job(
 
 
 def create_inference_of_job(
-    job: TrainingJob, folder: Path | None, part: str = ""
+    job: TrainingJob, folder: Path | None, cache_name: str = ""
 ) -> Transform | None:
     """Return the environment inference of a job, or None.
 
-    `part` says which part of the environments it is for, if not for all examples.
+    `cache_name` says which part of the environments it is for, if not for all examples.
     """
     if not job.infer:
         return None
@@ -222,7 +222,7 @@ def create_inference_of_job(
     if folder is None:
         return inference
     data = [__version__, job.dataset, job.data_without_paths, job.files, job.order]
-    data += [part] if part else []
+    data += [cache_name] if cache_name else []
     return CachedInference(
         inference, folder / "inferred", json.dumps(data, sort_keys=True)
     )

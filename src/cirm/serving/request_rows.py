@@ -68,7 +68,9 @@ def parse_request_rows(
     return pd.DataFrame(columns, index=pd.RangeIndex(1, count + 1))
 
 
-def _parse_json_rows(body: bytes, max_rows: int, wanted: Collection[str]) -> Cells:
+def _parse_json_rows(
+    body: bytes, max_rows: int, column_names: Collection[str]
+) -> Cells:
     try:
         rows = json.loads(body, parse_constant=_raise_error_for_json_constant)
     except (ValueError, RecursionError) as error:
@@ -95,7 +97,7 @@ def _parse_json_rows(body: bytes, max_rows: int, wanted: Collection[str]) -> Cel
                 'Send each row as an object, such as {"age": 50}.',
                 number,
             )
-        for name in wanted:
+        for name in column_names:
             if name not in row:
                 raise _make_missing_value_error(name, number)
         for name, cell in row.items():
@@ -127,7 +129,7 @@ def _check_cell_is_scalar(cell: object, row: int, column: str) -> None:
 
 
 def _parse_csv_rows(
-    body: bytes, separator: str, max_rows: int, wanted: Collection[str]
+    body: bytes, separator: str, max_rows: int, column_names: Collection[str]
 ) -> Cells:
     try:
         text = body.decode("utf-8-sig")
@@ -148,7 +150,7 @@ def _parse_csv_rows(
             raise InvalidRequestError(
                 422, f"column {place + 1} {problem}. Rename the column.", None, name
             )
-    for name in wanted:
+    for name in column_names:
         if name not in names:
             raise _make_missing_value_error(name)
     for number, row in enumerate(rows, 1):

@@ -60,13 +60,13 @@ def render_shortcut_examples(
     return PngPicture(file.getvalue(), caption)
 
 
-def _take_examples_in_colour(place: Environment) -> list[Tensor]:
+def _take_examples_in_colour(environment: Environment) -> list[Tensor]:
     """Return examples in colour [3, side, side], of low and then of high labels."""
-    classes = len(place.task.classes)
-    is_high = place.targets[0] >= classes / 2
+    classes = len(environment.task.classes)
+    is_high = environment.targets[0] >= classes / 2
     half = SHOWN // 2
     rows = torch.cat([(is_high == high).nonzero()[:half, 0] for high in (False, True)])
-    inputs = place.take(rows[None]).x[0].clamp(0, 1)
+    inputs = environment.take(rows[None]).x[0].clamp(0, 1)
     if inputs.shape[1] == 1:
         inputs = inputs.expand(-1, 3, -1, -1)
     elif inputs.shape[1] == 2:  # green and red, as channels 0 and 1

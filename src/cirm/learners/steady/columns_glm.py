@@ -35,7 +35,7 @@ def fit_classifier(
     basis: Tensor,
     targets: Tensor,
     prior: CoefficientPosterior,
-    start: Tensor | None = None,
+    initial_coefficients: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Fit the coefficients to one environment by Newton's method.
 
@@ -43,7 +43,8 @@ def fit_classifier(
         basis: Basis functions, [n, p].
         targets: One column of zeros and ones per output, [n, k]: one for two classes.
         prior: What is known of the coefficients.
-        start: Coefficients to start from, [k, p]; by default those of the prior.
+        initial_coefficients: Coefficients to start from, [k, p]; by default those of
+            the prior.
 
     Returns:
         The coefficients [k, p], and the information [k, p, p] of the rows.
@@ -51,7 +52,7 @@ def fit_classifier(
     # The steps need not be exact, so that some of the rows give the curvature.
     part = slice(None, None, -(-len(basis) // CURVATURE_ROWS))
     factor = len(basis) / len(basis[part])
-    mean = prior.mean if start is None else start
+    mean = prior.mean if initial_coefficients is None else initial_coefficients
     logits = basis @ mean.T
     value = _compute_log_posterior(logits, targets, mean, prior)
     for _ in range(STEPS):

@@ -238,14 +238,14 @@ def _update_posterior(
     inputs: Tensor,
     targets: Tensor,
     is_used: Tensor,
-    start: Tensor | None = None,
+    initial_coefficients: Tensor | None = None,
 ) -> CoefficientPosterior:
     """Return the posterior after an environment, of the basis functions used."""
     index = is_used.nonzero()[:, 0]
     small = CoefficientPosterior(
         prior.mean[:, index], prior.precision[:, index[:, None], index]
     )
-    near = None if start is None else start[:, index]
+    near = None if initial_coefficients is None else initial_coefficients[:, index]
     found, information = fit_classifier(
         basis.expand(inputs, index), targets, small, near
     )

@@ -214,8 +214,8 @@ def find_clearest_changed_feature(
     rows: Tensor,
     targets: Tensor,
     guesses: list[InitialFeature],
-    past: ClassMeansAndScatter,
-    new: ClassMeansAndScatter,
+    past_moments: ClassMeansAndScatter,
+    new_moments: ClassMeansAndScatter,
     axes: PrincipalAxes,
 ) -> FeatureWithValues | None:
     """Return the feature, out of several first guesses, that inputs show most clearly.
@@ -226,7 +226,7 @@ def find_clearest_changed_feature(
     there are any, since of many unclear ones some change by chance.
     """
     findings = []
-    classes = len(new.counts)
+    classes = len(new_moments.counts)
     for guess in guesses:
         for values in (
             guess.values,
@@ -237,7 +237,9 @@ def find_clearest_changed_feature(
                 apart = _measure_separation_of_values(rows, *pair, classes, guess.axes)
                 scores = fit_value_discriminants(rows, *pair, classes, guess.axes)
                 z = abs(
-                    measure_change_of_means_along_pattern(scores.T, past, new, axes)[0]
+                    measure_change_of_means_along_pattern(
+                        scores.T, past_moments, new_moments, axes
+                    )[0]
                 )
                 feature = fit_nearest_centre_feature(rows, *pair, classes, guess.axes)
                 feature = shrink_centres_to_separation(feature, apart)

@@ -40,7 +40,7 @@ class EasiestFeaturePredictions(NamedTuple):
 
 def train_easiest_predictor(
     model: Model,
-    start: Tensor,
+    initial_params: Tensor,
     inputs: Tensor,
     targets: Tensor,
     likelihood: Likelihood,
@@ -52,7 +52,9 @@ def train_easiest_predictor(
     offset = torch.zeros(*targets.shape, classes)
     rows = LabelledTrainingRows(inputs, targets, offset)
     short = replace(descent, epochs=EARLY)
-    fit = train_ensemble_members(model, start, rows, likelihood, short, randomness)
+    fit = train_ensemble_members(
+        model, initial_params, rows, likelihood, short, randomness
+    )
     outputs = compute_ensemble_member_outputs(model, fit.early, inputs)
     answers = select_held_out_outputs_of_members(outputs, fit.folds).argmax(-1)
     return answers, (answers == targets).double()

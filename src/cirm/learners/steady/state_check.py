@@ -167,12 +167,12 @@ def _check_shape_and_dtype_of_tensor(
         )
 
 
-def _list_tensors_by_path(part: Any, path: str = "") -> dict[str, Tensor]:  # noqa: ANN401  nested tuples of tensors
+def _list_tensors_by_path(state: Any, path: str = "") -> dict[str, Tensor]:  # noqa: ANN401  nested tuples of tensors
     """Return the tensors of nested named tuples by path, as basis.centre."""
-    if isinstance(part, Tensor):
-        return {path.removesuffix("."): part}
+    if isinstance(state, Tensor):
+        return {path.removesuffix("."): state}
     return {
         name: tensor
-        for field, own in part._asdict().items()
+        for field, own in state._asdict().items()
         for name, tensor in _list_tensors_by_path(own, f"{path}{field}.").items()
     }
