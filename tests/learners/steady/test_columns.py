@@ -244,6 +244,21 @@ def test_another_noise_of_the_target_is_not_another_meaning():
     assert not state.unstable.any()
 
 
+def test_causes_of_a_regression_are_kept_if_little_is_known_without_them():
+    generator = torch.Generator().manual_seed(3)
+
+    def make_causes(name, slope, n=500):
+        x = torch.randn(n, 6, generator=generator)
+        noise = 0.5 * torch.randn(n, generator=generator)
+        y = slope * x[:, 0] + 0.6 * x[:, 1] + 0.1 * x[:, 2] + noise
+        return Environment(name, x, y, Task.regression())
+
+    places = [make_causes("a", 1.2), make_causes("b", 0.7)]
+    learner, state = train(Stream.from_order(places, "sequential"))
+    assert not state.unstable.any() and state.entangled[0, 0]
+    assert score(learner, state, make_causes("c", 1.0)) < 0.35  # the noise is 0.25
+
+
 def test_a_column_that_changes_is_set_aside_though_others_say_nothing():
     """What that costs on the environments seen is told."""
     places = []

@@ -19,6 +19,7 @@ from cirm.learners.steady.columns_refuse import MOST_LEAK
 from cirm.learners.steady.columns_residual import (
     compute_explained_fractions,
     compute_residual_of_feature_on_others,
+    has_most_information,
 )
 from cirm.learners.steady.columns_state import SteadyTableState
 from cirm.learners.steady.meta_analysis import (
@@ -62,7 +63,9 @@ def find_unstable_features(
     label; that is assumption 3 of the model. Causes of the label are related to each
     other given the label. So most of the level is spent on blocks, units and clusters
     of them, that are unrelated to all other features, the rest on all units, as a group
-    of them may be unrelated to the rest.
+    of them may be unrelated to the rest. In a regression, features that are related to
+    others are only set aside if the rest keeps most of what is known of the target:
+    otherwise they are no shortcut beside the causes, but the causes themselves.
 
     Args:
         state: The state after the stage.
@@ -77,9 +80,10 @@ def find_unstable_features(
     units = len(state.unit[alone].unique())
     clusters = len(state.cluster[together].unique()) if bool(together.any()) else 0
     part = MOST_OF_LEVEL * level / max(1, units + clusters)
-    found = _find_columns_with_changed_effect(
+    unrelated = _find_columns_with_changed_effect(
         state, alone, units * part, noise, is_unrelated=True
     )
+    found = unrelated
     if clusters:
         found = found | _find_clusters_with_changed_effect(
             state, together, clusters * part, noise
@@ -87,6 +91,10 @@ def find_unstable_features(
     every = _find_columns_with_changed_effect(
         state, tested, (1 - MOST_OF_LEVEL) * level, noise
     )
+    if noise > 0:
+        known = active & ~state.unstable & ~unrelated
+        if not has_most_information(state, known & ~(found | every), known):
+            return unrelated, (found | every) & ~unrelated
     group = found | every
     if len(state.unit[group & ~found].unique()) > MOST_TOGETHER:
         group = found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -93,3 +95,32 @@ def compute_explained_fractions(
     rows = float(state.places.rows.sum())
     chance = d * (1 - explained) / (rows * explained).clamp(min=1e-9)
     return explained * (1 - chance).clamp(min=0)
+
+
+def has_most_information(
+    state: SteadyTableState, part: Tensor, features: Tensor
+) -> bool:
+    """Return whether a part of the features has half of their information on the target.
+
+    Args:
+        state: The state of one replica, of a regression.
+        part: The part, [d].
+        features: All features that count, [d].
+    """
+    whole = _compute_information_on_target(state, features)
+    return _compute_information_on_target(state, part) >= whole / 2
+
+
+def _compute_information_on_target(state: SteadyTableState, features: Tensor) -> float:
+    """Return -log(1 - R2) / 2 of a linear regression within environments.
+
+    If all is normal, this is the mutual information of features and target, in nats.
+    R2 is adjusted for the number of features.
+    """
+    columns = features.nonzero()[:, 0]
+    moments = _add_pseudo_rows_to_moments(state, len(columns))
+    target, rows = len(moments) - 1, float(state.places.rows.sum())
+    left, _ = _regress_feature_on_others(moments, target, columns)
+    unexplained = float(left / moments[target, target].clamp(min=1e-12))
+    unexplained *= rows / max(rows - len(columns), 1.0)
+    return -math.log(min(max(unexplained, 1e-12), 1.0)) / 2
