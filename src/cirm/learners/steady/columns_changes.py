@@ -76,14 +76,13 @@ def find_unstable_features(
     active = state.basis.scale.gt(0)
     tested = state.needed & ~is_known
     alone = tested & find_features_unrelated_to_target(state, state.unit)
-    together = find_unrelated_clusters(state, tested)
+    together = find_unrelated_clusters(state, tested, noise > 0)
     units = len(state.unit[alone].unique())
     clusters = len(state.cluster[together].unique()) if bool(together.any()) else 0
     part = MOST_OF_LEVEL * level / max(1, units + clusters)
-    unrelated = _find_columns_with_changed_effect(
+    found = _find_columns_with_changed_effect(
         state, alone, units * part, noise, is_unrelated=True
     )
-    found = unrelated
     if clusters:
         found = found | _find_clusters_with_changed_effect(
             state, together, clusters * part, noise
@@ -91,10 +90,9 @@ def find_unstable_features(
     every = _find_columns_with_changed_effect(
         state, tested, (1 - MOST_OF_LEVEL) * level, noise
     )
-    if noise > 0:
-        known = active & ~state.unstable & ~unrelated
-        if not has_most_information(state, known & ~(found | every), known):
-            return unrelated, (found | every) & ~unrelated
+    rest = active & ~state.unstable & ~found
+    if noise > 0 and not has_most_information(state, rest & ~every, rest):
+        return found, every & ~found
     group = found | every
     if len(state.unit[group & ~found].unique()) > MOST_TOGETHER:
         group = found
@@ -115,18 +113,28 @@ def find_features_unrelated_to_target(
     return ~torch.isin(block_of_feature, block_of_feature[related])
 
 
-def find_unrelated_clusters(state: SteadyTableState, is_tested: Tensor) -> Tensor:
-    """Return which features [d] are of clusters of several units to be tested."""
+def find_unrelated_clusters(
+    state: SteadyTableState, tested: Tensor, is_regression: bool
+) -> Tensor:
+    """Return which features [d] are of clusters of several units to be tested.
+
+    Of a cluster that is most of the table nobody can tell that the rest is stable. In a
+    regression its part is also measured by what is known of the target.
+    """
     if not state.places.cluster_effects.shape[1] or state.places.alignment.shape[2] > 1:
-        return torch.zeros_like(is_tested)
-    known = state.cluster[state.needed & ~is_tested]
+        return torch.zeros_like(tested)
+    excluded = state.cluster[state.needed & ~tested]
     free = find_features_unrelated_to_target(state, state.cluster)
-    free &= is_tested & ~torch.isin(state.cluster, known)
+    free &= tested & ~torch.isin(state.cluster, excluded)
     units = len(state.unit[state.needed].unique())
+    known = state.basis.scale.gt(0) & ~state.unstable
     for leader in state.cluster[free].unique():
         own = state.cluster == leader
-        if not 1 < len(state.unit[own & state.needed].unique()) <= units / 2:
-            free &= ~own  # of most columns nobody can tell that the rest is stable
+        is_minor = 1 < len(state.unit[own & state.needed].unique()) <= units / 2
+        if is_minor and is_regression:
+            is_minor = has_most_information(state, known & ~own, known)
+        if not is_minor:
+            free &= ~own
     return free
 
 

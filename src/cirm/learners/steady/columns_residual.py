@@ -100,7 +100,7 @@ def compute_explained_fractions(
 def has_most_information(
     state: SteadyTableState, part: Tensor, features: Tensor
 ) -> bool:
-    """Return whether a part of the features has half of their information on the target.
+    """Return whether a part of features has half of their information on the target.
 
     Args:
         state: The state of one replica, of a regression.

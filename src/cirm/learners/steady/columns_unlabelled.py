@@ -118,7 +118,8 @@ def set_changed_features_aside(
         return state
     if _has_feature_on_another_scale(state, inputs):
         return state
-    basis, blocks = state.basis.expand(inputs), _list_blocks(state, is_named_stable)
+    basis = state.basis.expand(inputs)
+    blocks = _list_blocks(state, is_named_stable, is_regression)
     for _ in range(MOST_TOGETHER):
         tried = [
             set_features_aside(state, block.features, is_regression)
@@ -183,7 +184,7 @@ def _has_feature_on_another_scale(state: SteadyTableState, inputs: Tensor) -> bo
 
 
 def _list_blocks(
-    state: SteadyTableState, is_named_stable: Tensor
+    state: SteadyTableState, is_named_stable: Tensor, is_regression: bool
 ) -> list[FeatureBlock]:
     """List the strongest blocks that are unrelated to all others given the target."""
     tested = state.needed & ~state.unstable & ~is_named_stable
@@ -191,7 +192,8 @@ def _list_blocks(
         (state.unit, tested & find_features_unrelated_to_target(state, state.unit))
     ]
     if len(state.stable.mean) == 1:
-        groups.append((state.cluster, find_unrelated_clusters(state, tested)))
+        clusters = find_unrelated_clusters(state, tested, is_regression)
+        groups.append((state.cluster, clusters))
     found = []
     for row, (block, chosen) in enumerate(groups):
         p_values = compute_p_values_of_blocks(state, is_cluster=row > 0)
