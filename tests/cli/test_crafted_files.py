@@ -234,7 +234,7 @@ def test_a_key_that_is_none_is_refused(cirm, hold, content):
     status, _, error = cirm("inspect", "m.cirm", "--key", "key")
     assert status == 2
     assert "must contain a secret of 16 to 4,096 bytes" in error
-    with pytest.raises(ValueError, match=r"The key that signs model files has 3 bytes"):
+    with pytest.raises(ValueError, match=r"The key has 3 bytes"):
         save(MODEL, "n.cirm", key=b"abc")
 
 

@@ -130,11 +130,15 @@ def _check_environments_of_stored_examples(
     owner = memory.owner
     if owner.dtype != torch.int64 or owner.shape != memory.kept.y.shape:
         raise ValueError(
-            f"{path}.owner does not store one environment number for each example"
+            f"the examples stored in {path} do not each have the number of an "
+            "environment"
         )
     if bool((owner < 0).any()):
-        raise ValueError(f"{path}.owner stores a negative environment number")
+        raise ValueError(
+            f"an example stored in {path} has a negative environment number"
+        )
     if bool((owner.diff() < 0).any()):
         raise ValueError(
-            f"{path}.owner does not store the environment numbers in ascending order"
+            f"the examples stored in {path} are not sorted by the number of their "
+            "environment"
         )

@@ -56,9 +56,9 @@ def check_signature_of_model_file(
 def _compute_hmac_signature(content: bytes, key: bytes) -> str:
     if not LEAST_KEY <= len(key) <= MOST_KEY:
         raise ValueError(
-            f"The key that signs model files has {len(key):,} bytes, but {LEAST_KEY} "
-            f"to {MOST_KEY:,} are needed. Create a key, for example with `openssl "
-            "rand -hex 32`."
+            f"The key has {len(key):,} bytes, but {LEAST_KEY} to {MOST_KEY:,} are "
+            "needed. To sign a model file, create a key, for example with `openssl "
+            "rand -hex 32`; to check one, use the key that it was signed with."
         )
     return hmac.new(key, content, hashlib.sha256).hexdigest()
 

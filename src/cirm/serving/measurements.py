@@ -80,7 +80,7 @@ class RequestMetrics:
         encoding = schema.treatment.encoding
         used = [c for c in encoding.columns if c.features] if encoding else []
         for column in used:
-            missing, unknown = _count_unusual_values(column, frame)
+            missing, unknown = _count_missing_and_unknown_values(column, frame)
             self.missing.labels(column.name).inc(missing)
             if column.kind == "category":
                 self.categories.labels(column.name).inc(unknown)
@@ -99,7 +99,7 @@ class RequestMetrics:
         return Counter(f"cirm_{name}", description, labels, registry=self.registry)
 
 
-def _count_unusual_values(
+def _count_missing_and_unknown_values(
     column: ColumnEncoding, frame: pd.DataFrame
 ) -> tuple[int, int]:
     """Return how many values are missing, and how many are categories not known."""

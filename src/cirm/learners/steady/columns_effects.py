@@ -194,7 +194,7 @@ def measure_partial_coefficients(
     left = compute_residuals_given_other_columns(
         features, target, column_of_feature, past_covariance
     )
-    found = regress_each_feature_on_own_predictors(
+    found = regress_each_response_on_own_regressor(
         left.other, left.own, left.degrees_of_freedom_factor
     )
     is_seen = left.own.std(0) > 1e-6 if len(features) >= FEWEST_ROWS else False
@@ -240,10 +240,10 @@ def _estimate_plain_and_partial_effects(
     left = compute_residuals_given_other_columns(
         features, target, column_of_feature, past_covariance
     )
-    partial = regress_each_feature_on_own_predictors(
+    partial = regress_each_response_on_own_regressor(
         left.own, left.other, left.degrees_of_freedom_factor
     )
-    plain = regress_each_feature_on_own_predictors(
+    plain = regress_each_response_on_own_regressor(
         left.joint[:, :d], left.joint[:, d:], 1.0
     )
     independent = _find_independent_features(left.gram, n)
@@ -274,21 +274,21 @@ def find_features_needing_no_adjustment(
     )[2]
 
 
-def regress_each_feature_on_own_predictors(
-    predictors: Tensor, features: Tensor, variance_factor: float
+def regress_each_response_on_own_regressor(
+    responses: Tensor, regressors: Tensor, variance_factor: float
 ) -> EffectEstimates:
-    """Regress features [n, d] each on its own regressor [n, d] or on one [n, 1].
+    """Regress responses [n, d] each on its own regressor [n, d] or on one [n, 1].
 
     Args:
-        predictors: The features, centred.
-        features: The regressors, centred.
+        responses: The responses, centred.
+        regressors: The regressors, centred.
         variance_factor: Factor of variances for the degrees of freedom that
             were used before.
     """
-    n, d = predictors.shape
-    weight, slope, squared, variance, fourth = predictors.new_zeros(5, d)
+    n, d = responses.shape
+    weight, slope, squared, variance, fourth = responses.new_zeros(5, d)
     parts = list(
-        zip(predictors.split(ROWS_AT_ONCE), features.split(ROWS_AT_ONCE), strict=True)
+        zip(responses.split(ROWS_AT_ONCE), regressors.split(ROWS_AT_ONCE), strict=True)
     )
     for a, b in parts:
         weight += b.square().sum(0)

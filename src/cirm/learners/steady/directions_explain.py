@@ -54,10 +54,11 @@ def explain_state_of_networks(
     if found:
         size, error, right = state.leak[0].tolist()
         evidence.append(
-            "On held-out rows, the stable model alone predicts the right class for "
-            f"{right:.0%} of the rows. Before it was corrected, the unstable "
-            f"directions still changed its outputs, by {size:.0%} of the mean "
-            f"difference between two classes (standard error {error:.0%})."
+            "At first, the unstable directions still changed the outputs of the "
+            f"stable model, by {size:.0%} of the mean difference between its outputs "
+            f"for two classes (standard error {error:.0%}). This part has been "
+            "subtracted. The stable model alone now predicts the right class for "
+            f"{right:.0%} of held-out rows."
         )
     explanation: dict[str, Any] = {"verdict": verdict, "evidence": evidence}
     explanation["unstable"] = unstable

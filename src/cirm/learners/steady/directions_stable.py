@@ -117,7 +117,7 @@ def train_stable_ensemble(
     )
     held_out = select_held_out_outputs_of_members(outputs, fit.folds)
     judged = [
-        add_feature_corrections_to_logits(*part)
+        correct_and_calibrate_held_out_logits(*part)
         for part in zip(held_out, rows_of_replicas, corrections, strict=True)
     ]
     gains = [
@@ -150,7 +150,7 @@ def compute_logit_scale_of_ensemble(outputs: Tensor, targets: Tensor) -> float:
     return max(1.0, float((members / mean).sqrt()))
 
 
-def add_feature_corrections_to_logits(
+def correct_and_calibrate_held_out_logits(
     held_out: Tensor, rows: RowsWithKnownFeatures, correction: Tensor
 ) -> HeldOutLogits:
     """Return held-out logits [n, k] of one replica, corrected and calibrated."""

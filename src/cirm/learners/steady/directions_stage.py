@@ -143,7 +143,7 @@ class UnstableFeatureSearch:
         shape: Shape of one input.
         scale: Of statistics of images.
         classes: Number of classes.
-        train_shortcut_network: Trains networks to read a feature that no discriminant
+        train_reader: Trains networks to read a feature that no discriminant
             reads.
     """
 
@@ -296,7 +296,7 @@ class UnstableFeatureSearch:
         return build_network_feature(answers, rows, self.classes, gaps[0]), network
 
     def _fit_views_that_hide_features(
-        self, rows: Tensor, values: list[Tensor], is_taught: list[bool], n_hidden: int
+        self, rows: Tensor, values: list[Tensor], by_network: list[bool], n_known: int
     ) -> tuple[list[FeatureHidingView], Tensor]:
         """Return views that hide features with values [n], and rows as seen in them.
 
@@ -310,9 +310,9 @@ class UnstableFeatureSearch:
         for order in orders:
             views: dict[int, FeatureHidingView] = {}
             shown = rows
-            for turn, j in enumerate(order, n_hidden):
+            for turn, j in enumerate(order, n_known):
                 view, shown = self._fit_view_that_hides_feature(
-                    shown, values[j], is_taught[j]
+                    shown, values[j], by_network[j]
                 )
                 views[j] = view._replace(turn=torch.tensor(float(turn)))
             if len(orders) == 1:  # there is nothing to compare
@@ -323,7 +323,7 @@ class UnstableFeatureSearch:
         return best[1], best[2]
 
     def _fit_view_that_hides_feature(
-        self, rows: Tensor, values: Tensor, is_taught: bool
+        self, rows: Tensor, values: Tensor, is_read_by_network: bool
     ) -> tuple[FeatureHidingView, Tensor]:
         """Return the simplest view that hides a feature, and rows as seen in it.
 
@@ -334,7 +334,7 @@ class UnstableFeatureSearch:
         channels = fit_feature_hiding_view(rows, values, targets, k, self.shape)
         none = build_view_that_hides_nothing(channels)
         views = []
-        if not is_taught:
+        if not is_read_by_network:
             mixed = hide_feature_in_rows(channels, rows, values)
             views = [
                 channels,
@@ -349,7 +349,7 @@ class UnstableFeatureSearch:
         for view in filter(FeatureHidingView.does_view_change_rows, views):
             apart = hide_feature_in_rows(view, rows, values)
             if self._measure_feature_visibility(apart, values) < HIDDEN and not (
-                is_taught and self._can_kernel_read_feature(apart, values)
+                is_read_by_network and self._can_kernel_read_feature(apart, values)
             ):
                 return view, apart
         return none, rows

@@ -162,42 +162,49 @@ def allocate_directions_state_tensors(
     k, c, s = n_classes, count_image_channels(shape), count_image_statistics(shape)
     d = torch.Size(shape).numel() + s
 
-    def allocate_zeros(*sizes: int) -> Tensor:
+    def allocate_zeros_for_each_replica(*sizes: int) -> Tensor:
         return torch.zeros(len(state.members), *sizes)
 
     j = MOST_FEATURES
 
     def allocate_class_moments(size: int) -> ClassMeansAndScatter:
         parts = (k,), (k, size), (min(RANK, size), size)
-        return ClassMeansAndScatter(*(allocate_zeros(*part).double() for part in parts))
+        return ClassMeansAndScatter(
+            *(allocate_zeros_for_each_replica(*part).double() for part in parts)
+        )
 
     return state._replace(
-        correction=allocate_zeros(j, k, k),
+        correction=allocate_zeros_for_each_replica(j, k, k),
         moments=allocate_class_moments(d),
         kernel=allocate_class_moments(FEATURES),
         scale=ImageStatisticsScale(
-            allocate_zeros(s).double(), allocate_zeros(s).double()
+            allocate_zeros_for_each_replica(s).double(),
+            allocate_zeros_for_each_replica(s).double(),
         ),
         features=NearestCentreFeature(
-            allocate_zeros(j, d, k), allocate_zeros(j, k, k), allocate_zeros(j)
+            allocate_zeros_for_each_replica(j, d, k),
+            allocate_zeros_for_each_replica(j, k, k),
+            allocate_zeros_for_each_replica(j),
         ),
         views=FeatureHidingView(
-            allocate_zeros(j, k, c, c),
-            allocate_zeros(j, k, c),
-            allocate_zeros(j, k, d - s),
-            allocate_zeros(j, d - s),
-            allocate_zeros(j),
+            allocate_zeros_for_each_replica(j, k, c, c),
+            allocate_zeros_for_each_replica(j, k, c),
+            allocate_zeros_for_each_replica(j, k, d - s),
+            allocate_zeros_for_each_replica(j, d - s),
+            allocate_zeros_for_each_replica(j),
         ),
-        traces=allocate_zeros(j, k, d),
-        p_values=allocate_zeros(j),
-        tables=allocate_zeros(MOST_PLACES, j, k, k),
-        gains=allocate_zeros(MOST_PLACES, 5),
-        reference=state.reference._replace(tally=allocate_zeros(k, 3).double()),
+        traces=allocate_zeros_for_each_replica(j, k, d),
+        p_values=allocate_zeros_for_each_replica(j),
+        tables=allocate_zeros_for_each_replica(MOST_PLACES, j, k, k),
+        gains=allocate_zeros_for_each_replica(MOST_PLACES, 5),
+        reference=state.reference._replace(
+            tally=allocate_zeros_for_each_replica(k, 3).double()
+        ),
         adaptation=DirectionsAdaptation(
-            allocate_zeros(1, j, k, k),
-            allocate_zeros(j, k, k),
-            allocate_zeros(j, k, k),
-            allocate_zeros(4),
+            allocate_zeros_for_each_replica(1, j, k, k),
+            allocate_zeros_for_each_replica(j, k, k),
+            allocate_zeros_for_each_replica(j, k, k),
+            allocate_zeros_for_each_replica(4),
         ),
     )
 
