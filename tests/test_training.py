@@ -379,3 +379,14 @@ def test_steps_of_adam_are_those_of_torch(decay):
         take_optimiser_step(mover, ours)
         adam.step()
     assert ours.equal(theirs)
+
+
+def test_another_optimiser_takes_its_own_steps():
+    ours, theirs = torch.ones(2), torch.ones(2)
+    for kind in (torch.optim.RMSprop, lambda p: torch.optim.SGD(p, momentum=0.9)):
+        mover, other = kind([ours]), kind([theirs])
+        for _ in range(3):
+            ours.grad, theirs.grad = torch.ones(2), torch.ones(2)
+            take_optimiser_step(mover, ours)
+            other.step()
+        assert ours.equal(theirs)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from cirm.networks import MLP
+from cirm.networks import MLP, zero_channels
 from cirm.networks.zero_channels import (
     PackedImages,
     pack_images,
@@ -88,3 +88,33 @@ def test_no_example_gives_no_output():
     q = create_diagonal_gaussian(network.init(Randomness((0,))), 0.1)
     none = torch.zeros(1, 0, 2, 20, 20)
     assert network.sample_outputs_with_fixed_noise(q, none, 3).shape == (1, 3, 0, 2)
+
+
+def test_a_batch_is_kept_no_longer_than_it_is_used():
+    images = Randomness((0,)).normal(60, 3, 20, 20)[0]
+    images[0, 0] = 0  # may be packed, but is not worth it
+    inputs = torch.cat([images[None]])
+    kept = len(zero_channels._packed)
+    split_into_packed_chunks(inputs, 60)
+    assert len(zero_channels._packed) == kept + 1
+    del inputs
+    assert len(zero_channels._packed) == kept
+
+
+def test_images_of_very_many_kinds_are_not_packed():
+    codes = torch.arange(1, 33)
+    filled = codes[:, None].bitwise_right_shift(torch.arange(6)) % 2
+    images = filled[:, :, None, None] * torch.ones(1, 1, 20, 20)
+    assert pack_images(images) is None
+
+
+def test_networks_work_in_inference_mode_and_with_gradients_afterwards():
+    network = MLP((800, 4, 2))
+    q = create_diagonal_gaussian(network.init(Randomness((0,))), 0.1)
+    images = coloured()[None]
+    with torch.inference_mode():
+        first = network.sample_outputs_with_fixed_noise(q, images.clone(), 2)
+    mean = q.mean.clone().requires_grad_()
+    again = network.sample_outputs_with_fixed_noise(q._replace(mean=mean), images, 2)
+    again.sum().backward()
+    torch.testing.assert_close(first, again.detach())

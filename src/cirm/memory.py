@@ -211,12 +211,12 @@ def select_state_of_replica(state: Nested, replica: int) -> Nested:
 def draw_rows_without_replacement(
     randomness: Randomness, n_examples: int, n_rows: int
 ) -> Tensor:
-    """Draw rows [replica, size] without replacement from a number of examples."""
+    """Draw rows [replica, n_rows] without replacement from a number of examples."""
     return randomness.permutation(n_examples)[:, :n_rows]
 
 
 def select_rows_by_k_center(inputs: Tensor, n_rows: int) -> Tensor:
-    """Select rows [replica, size] that cover inputs [replica, n, *features].
+    """Select rows [replica, n_rows] that cover inputs [replica, n, *features].
 
     Gonzalez, "Clustering to minimize the maximum intercluster distance", 1985: the
     first row, then each time the row that is farthest from all selected ones.

@@ -107,7 +107,7 @@ class RunRecord:
         settings: Settings of the learner.
         dataset: Settings of the data set.
         selection: How the settings were chosen.
-        memory: Counts of what the final state stores; see `cirm.memory.count_memory`.
+        memory: Counts of what the final state stores (`cirm.memory`).
         seconds: Duration of the run.
     """
 

@@ -33,12 +33,14 @@ class Task:
                 f"{self.classes[0]!r}. Name all classes (with --classes, in Python "
                 "classes=)."
             )
-        for i, name in enumerate(self.classes):
-            if name in self.classes[:i]:
+        seen: set[str] = set()
+        for name in self.classes:
+            if name in seen:
                 raise ValueError(
                     f"The class {name!r} is named twice. Name each class once (with "
                     "--classes, in Python classes=)."
                 )
+            seen.add(name)
 
     @classmethod
     def classification(cls, count: int) -> Task:

@@ -313,9 +313,13 @@ def take_optimiser_step(optimiser: torch.optim.Optimizer, params: Tensor) -> Non
         return
     store_gradients_with_parameter_strides(optimiser)
     group = optimiser.param_groups[0]
+    is_plain = type(optimiser) is torch.optim.SGD and not group["momentum"]
+    if not is_plain and type(optimiser) is not torch.optim.Adam:
+        optimiser.step()
+        return
     rates = {name: group[name] for name in ("lr", "weight_decay")}
     with torch.no_grad():
-        if isinstance(optimiser, torch.optim.SGD):
+        if is_plain:
             sgd(
                 [params],
                 [params.grad],

@@ -152,6 +152,8 @@ def test_all_tables_share_their_jobs_and_have_a_page_together(cirm, tmp_path, pa
     page = (tmp_path / "report.html").read_text()
     assert "<h2>table1, small</h2>" in page
     assert (tmp_path / "figures" / "report.html").exists()
+    again = ("reproduce", "all", "--learner", "irmv1", "--workers", 1, "--seeds", 1)
+    assert cirm(*again, "--out", tmp_path)[0] == 0
 
 
 def test_a_failed_job_is_listed_and_the_others_are_kept(

@@ -47,7 +47,7 @@ def run_jobs_with_progress(
     """Run the jobs that are still waiting; return reasons of failures by job key.
 
     `finished_job_times` are those of jobs that finished earlier. With a budget, jobs of
-    the same round start in the order of their `rank_jobs`, and short ones before long
+    the same round start in the order that `rank_jobs` gives, and short ones before long
     ones; without one, long ones start first, so that all workers finish at about the
     same time.
     """

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Any)
 RUN_TRACES = (
     *("jobs", "records.json", "records.jsonl", "bench.json"),
-    *("theory.json", "causal-graph.svg", "table1"),  # of `cirm reproduce`
+    *(
+        "theory.json",
+        "causal-graph.svg",
+        "figures/causal-graph.svg",
+    ),  # of `cirm reproduce`
 )
 """Files and folders that show that a run has written into a folder before."""
 

@@ -150,8 +150,8 @@ def open_npz_source(
 ) -> ArraySource:
     """Return the arrays of an NPZ file, by their names or else by usual names.
 
-    If they are to be `require_targets`, targets are required, and rows without a named
-    environment belong to one named after the file.
+    With `require_targets`, targets must be there, and rows without a named environment
+    belong to one named after the file.
     """
     where = f"file {str(path)!r}"
     required = (True, require_targets, False)

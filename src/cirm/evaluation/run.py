@@ -160,7 +160,7 @@ def run(
         for split, position, environment, found in _iterate_predictions_after_stage(
             learner, state, problem, last, inferred, len(seeds)
         ):
-            if last and split in ("train", "test"):
+            if recorder is not None and last and split in ("train", "test"):
                 predictions[environment.name] = found
             scores = compute_mean_score_of_predictions(learner, found)
             for seed, number in zip(seeds, scores.tolist(), strict=True):
@@ -212,7 +212,7 @@ def compute_mean_score(
         state: Its state.
         environment: The environment to score.
         n_replicas: Number of replicas in the state.
-        chunk_size: Number of examples that are scored at once, to bound memory.
+        chunk_size: Number of examples that are predicted at once.
 
     Returns:
         Accuracies in percent or mean squared errors, [replica].

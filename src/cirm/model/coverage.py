@@ -125,7 +125,7 @@ def describe_prediction_uncertainty(
     """Describe the sets, intervals and abstention of predictions for some rows.
 
     Returns:
-        `level` in percent, if there are sets or intervals, `n_abstained`, the number of
+        `level` in percent, if there are sets or intervals, `abstained`, the number of
         rows without a prediction, and `uncertainty`, sentences about both.
     """
     found: dict[str, Any] = {"abstained": n_abstained, "uncertainty": []}

@@ -41,7 +41,7 @@ def describe_differences_of_models(
         Plain values that JSON can hold, with pairs for the two models: a sentence
         `answer`; `relation`, one of "same", "continues", "is continued by", "branches
         from" and "unrelated to", as seen from the second; `environments` that both,
-        only the `first_model` or only the `second_model` has learned from; `settings`,
+        only the `first` or only the `second` has learned from; `settings`,
         `columns` and `importance` (in percent of all) that differ; `unstable` columns
         of only one of them; `scores` of environments that both know; and `adaptation`.
 

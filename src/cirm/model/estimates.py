@@ -246,7 +246,7 @@ def predict_score_of_new_environment(
 def compute_difference_interval(
     first: ScoreEstimate, second: ScoreEstimate
 ) -> tuple[float, float]:
-    """Return the 90 % interval of a difference, one - other.
+    """Return the 90 % interval of a difference, first - second.
 
     It goes with a one-sided test at 5 %: the test finds a difference where the interval
     lies above 0.
@@ -300,7 +300,7 @@ class NormalMixture(NamedTuple):
 
 
 def compute_p_value_of_difference(first: ScoreEstimate, second: ScoreEstimate) -> float:
-    """Return the one-sided p-value of the hypothesis that one is not above other."""
+    """Return the one-sided p-value of the hypothesis that first is not above second."""
     by_spread = _build_normal_mixture_of_difference(
         first, second
     ).compute_probability_below_value(0.0)

@@ -223,7 +223,7 @@ def compute_column_importance(model: Model, inputs: Tensor) -> dict[str, float]:
 def _draw_random_features_of_column(
     column: ColumnEncoding, n_rows: int, draws: RandomDraws
 ) -> Tensor:
-    """Draw features [count, k] of a column that do not depend on an environment."""
+    """Draw features [n_rows, k] of a column that do not depend on an environment."""
     features = torch.zeros(n_rows, len(column.features))
     if column.kind == "category":
         chosen = draws.integers(len(column.categories), n_rows)[0]

@@ -162,4 +162,5 @@ def _draw_cached_noise(samples: int, size: int, member: int) -> Tensor:
     source = Randomness((0,), ("prediction",))
     if member:
         source = source.at("member", member)
-    return source.normal(samples, size)
+    with torch.inference_mode(False):  # it may be used with gradients later
+        return source.normal(samples, size)

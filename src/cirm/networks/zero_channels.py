@@ -13,8 +13,11 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-MIN_INPUTS = 2**15  # of a batch; with fewer, the preparation is not worth its time
-MAX_KEPT = 0.6  # of the inputs; with more, the preparation is not worth its time
+# Beyond these limits, preparing a batch takes longer than its products save (by
+# `benchmarks.notes.table1_steps` and its batches of 250 images).
+MIN_INPUTS = 2**15  # of a batch
+MAX_KEPT = 0.6  # of the inputs
+MAX_KINDS = 8  # of images, by their empty channels: all kinds of three channels
 
 
 class PackedImages(NamedTuple):
@@ -60,22 +63,25 @@ def split_into_packed_chunks(inputs: Tensor, size: int) -> list[Tensor | PackedI
     """
     if inputs.numel() < MIN_INPUTS or not has_empty_channels(inputs):
         return list(inputs.flatten(2).split(size, 1))
-    key = inputs._version, size
-    known, chunks = _packed.get(inputs, (None, []))
+    chunks = inputs.split(size, 1)
+    key = inputs._version, min(size, inputs.shape[1])
+    known, packed = _packed.get(inputs, (None, []))
     if known != key:
-        chunks = [
-            x.flatten(2) if (packed := pack_images(x[0])) is None else packed
-            for x in inputs.split(size, 1)
-        ]
-        _packed[inputs] = key, chunks
-    return list(chunks)
+        packed = [pack_images(chunk[0]) for chunk in chunks]
+        _packed[inputs] = key, packed  # no view of the inputs, which would keep them
+    return [
+        chunk.flatten(2) if images is None else images
+        for chunk, images in zip(chunks, packed, strict=True)
+    ]
 
 
 def has_empty_channels(inputs: Tensor) -> bool:
     """Return whether inputs [replica, n, ...] may be packed, as the first one shows."""
     if len(inputs) != 1 or inputs.ndim < 4 or inputs.shape[2] == 1 or 0 in inputs.shape:
         return False
-    return not (inputs.requires_grad or inputs[0, 0].flatten(1).any(-1).all())
+    if inputs.requires_grad or inputs.is_inference():
+        return False
+    return not inputs[0, 0].flatten(1).any(-1).all()
 
 
 def pack_images(images: Tensor) -> PackedImages | None:
@@ -84,8 +90,10 @@ def pack_images(images: Tensor) -> PackedImages | None:
     sizes = images.abs().flatten(2)  # sums of these are faster than comparisons with 0
     filled = (sizes.sum(-1) != 0).long()
     kinds = (filled << torch.arange(channels, device=images.device)).sum(-1)
-    order = kinds.argsort(stable=True)
     found, counts = kinds.unique(return_counts=True)
+    if len(found) > MAX_KINDS:
+        return None
+    order = kinds.argsort(stable=True)
     totals = (kinds == found[:, None]).to(images.dtype) @ sizes.flatten(1)
     rows = images.flatten(1).index_select(0, order).split(counts.tolist())
     blocks = []

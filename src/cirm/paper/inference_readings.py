@@ -165,12 +165,12 @@ def _build_row_of_inference_readings(
 
 
 def _apply_reading_to_trial(
-    trial: ExperimentTrial, reading: str, settings_by_reading: dict[str, dict[str, Any]]
+    trial: ExperimentTrial, reading: str, changes: dict[str, dict[str, Any]]
 ) -> ExperimentTrial:
     """Return a trial of a table with the changes of a reading."""
     return replace(
         trial,
         label=f"{trial.label}: {reading}" if reading else trial.label,
-        settings={**trial.settings, **settings_by_reading.get("settings", {})},
-        inference={**trial.inference, **settings_by_reading.get("inference", {})},
+        settings={**trial.settings, **changes.get("settings", {})},
+        inference={**trial.inference, **changes.get("inference", {})},
     )

@@ -126,10 +126,10 @@ class SteadyTableEngine:
         randomness: Randomness,
         report: Callable[[], None],
     ) -> SteadyTableState:
-        is_value = not self.classes
+        is_regression = not self.classes
         if not len(state.unit):
             state = learn.create_state_from_first_environment(
-                *data[0], self.widths, is_value
+                *data[0], self.widths, is_regression
             )
         d = len(state.unit)
         normals = _draw_normals(randomness, state)
@@ -140,11 +140,11 @@ class SteadyTableEngine:
         report()
         summaries, seen = [], state
         for x, y in data:
-            summaries.append(summarise_environment(seen, x, y, is_value))
+            summaries.append(summarise_environment(seen, x, y, is_regression))
             report()
             seen = append_environment_summary_to_state(seen, summaries[-1])
         state = find_and_set_aside_unstable_features(
-            state, summaries, self.level, named, protected, is_value
+            state, summaries, self.level, named, protected, is_regression
         )
         for (x, y), summary in zip(data, summaries, strict=True):
             if count := len(state.places.rows):
@@ -152,9 +152,11 @@ class SteadyTableEngine:
                 moments = center_environment_moments(summary)
                 state = drop_unstable_feature_products(state, moments, share)
                 state = score_models_on_new_environment(
-                    state, x, y, normals, self.trust, is_value
+                    state, x, y, normals, self.trust, is_regression
                 )
-            state = learn.update_state_with_environment(state, x, y, summary, is_value)
+            state = learn.update_state_with_environment(
+                state, x, y, summary, is_regression
+            )
             report()
         predictor = learn.draw_coefficients_of_trusted_model(state, self.trust, normals)
         return state._replace(

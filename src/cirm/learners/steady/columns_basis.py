@@ -118,7 +118,7 @@ def fit_feature_basis(inputs: Tensor, n_outputs: int) -> HingeFeatureBasis:
 
 def choose_products_of_features(
     basis: HingeFeatureBasis,
-    column_of_feature: Tensor,
+    unit_of_feature: Tensor,
     features: Tensor,
     residuals: Tensor,
 ) -> HingeFeatureBasis:
@@ -129,12 +129,12 @@ def choose_products_of_features(
 
     Args:
         basis: The basis without products.
-        column_of_feature: Unit of each feature, [d]; products within a unit are left
+        unit_of_feature: Unit of each feature, [d]; products within a unit are left
             out.
         features: Standardised features, [n, d].
         residuals: Residuals of the additive model, [n, k].
     """
-    d, slots = len(column_of_feature), len(basis.factors)
+    d, slots = len(unit_of_feature), len(basis.factors)
     if not slots:
         return basis
     centred = features - features.mean(0)
@@ -145,7 +145,7 @@ def choose_products_of_features(
         variances = (squares * own.square()[:, None]).T @ squares
         scores = torch.maximum(scores, sums.square() / (variances + 1e-9))
     first, second = torch.triu_indices(d, d, 1)
-    is_new = column_of_feature[first] != column_of_feature[second]
+    is_new = unit_of_feature[first] != unit_of_feature[second]
     scores = torch.where(is_new, scores[first, second], 0.0)
     tests = max(1, int(is_new.sum())) * residuals.shape[1]
     least = float(chdtri(1, PAIR_LEVEL / tests))

@@ -11,7 +11,7 @@ MOST_CLUSTERED = 200  # features that are grouped; pairs of more take too long
 
 
 def group_correlated_columns_into_clusters(
-    features: Tensor, targets: Tensor, column_of_feature: Tensor
+    features: Tensor, targets: Tensor, unit_of_feature: Tensor
 ) -> Tensor:
     """Return the cluster of each feature, by its first feature, [d].
 
@@ -21,16 +21,16 @@ def group_correlated_columns_into_clusters(
     Args:
         features: Standardised features of the first environment, [n, d].
         targets: Targets, [n, k].
-        column_of_feature: Unit of each feature, [d].
+        unit_of_feature: Unit of each feature, [d].
     """
     n, d = features.shape
     if d > MOST_CLUSTERED:
-        return column_of_feature
+        return unit_of_feature
     own, aim = features - features.mean(0), targets - targets.mean(0)
     own = own - aim @ torch.linalg.lstsq(aim, own).solution
     norms = own.square().sum(0).sqrt().clamp(min=1e-9)
     squares = (own.T @ own / norms / norms[:, None]).square()
-    groups = [column_of_feature == leader for leader in column_of_feature.unique()]
+    groups = [unit_of_feature == leader for leader in unit_of_feature.unique()]
     between = torch.stack(
         [
             torch.stack([squares[one][:, other].max() for other in groups])
@@ -38,7 +38,7 @@ def group_correlated_columns_into_clusters(
         ]
     ).fill_diagonal_(0.0)
     sizes = torch.ones(len(groups), dtype=between.dtype)
-    limit, cluster = compute_least_squared_correlation(n, d), column_of_feature.clone()
+    limit, cluster = compute_least_squared_correlation(n, d), unit_of_feature.clone()
     while float(between.max()) > limit:
         # Average linkage: the means of squared correlations between clusters.
         one, other = sorted(divmod(int(between.argmax()), len(groups)))

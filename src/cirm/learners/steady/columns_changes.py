@@ -253,7 +253,7 @@ def _find_effects_that_change(
     effects: Effects,
     is_tested: Tensor,
     is_peer: Tensor,
-    column_of_feature: Tensor,
+    unit_of_feature: Tensor,
     level: float,
     noise: float,
     coefficients: Tensor | None = None,
@@ -270,7 +270,7 @@ def _find_effects_that_change(
         effects: Effects [e, d, 1] and their variances.
         is_tested: Which of them are tested, [d].
         is_peer: Features whose units show which changes are usual, [d].
-        column_of_feature: Unit of each feature, [d].
+        unit_of_feature: Unit of each feature, [d].
         level: Probability of any false alarm.
         noise: Unexplained fraction of the target of a regression; 0 for classes.
         coefficients: Coefficients of a regression and their variances, [e, d, 2].
@@ -283,7 +283,7 @@ def _find_effects_that_change(
 
     def find_changes_against_peers(is_peer: Tensor) -> Tensor:
         p_values = compute_p_values_given_usual_spread(
-            *effects, is_peer, column_of_feature
+            *effects, is_peer, unit_of_feature
         )
         return is_large & (p_values < shares)
 
@@ -332,7 +332,7 @@ def compute_p_values_given_usual_spread(
     effects: Tensor,
     variances: Tensor,
     is_peer: Tensor,
-    column_of_feature: Tensor,
+    unit_of_feature: Tensor,
 ) -> Tensor:
     """Return p-values [d, 1] of effects that vary as those of other units do.
 
@@ -344,12 +344,12 @@ def compute_p_values_given_usual_spread(
         effects: Effects, [e, d, 1].
         variances: Their sampling variances.
         is_peer: Features whose units show what is usual, [d].
-        column_of_feature: Unit of each feature, [d]; a feature is compared with other
+        unit_of_feature: Unit of each feature, [d]; a feature is compared with other
             units.
     """
     mean = combine_effects_of_environments(effects, variances).common
     usual = estimate_usual_spread_of_effects(
-        effects, variances, is_peer, column_of_feature
+        effects, variances, is_peer, unit_of_feature
     )
     total = variances + (usual * mean).square()
     changes = combine_effects_of_environments(
@@ -362,7 +362,7 @@ def estimate_usual_spread_of_effects(
     effects: Tensor,
     variances: Tensor,
     is_peer: Tensor,
-    column_of_feature: Tensor,
+    unit_of_feature: Tensor,
 ) -> Tensor:
     """Return the relative spread of effects of other units over environments, [d, 1].
 
@@ -383,14 +383,12 @@ def estimate_usual_spread_of_effects(
         logs + math.log(1 - SHORTCUTS), logs[-1:] + math.log(SHORTCUTS)
     )
     measured = (known.sum(0) > 1)[:, 0]
-    is_peer = torch.isin(column_of_feature, column_of_feature[is_peer]) & measured
+    is_peer = torch.isin(unit_of_feature, unit_of_feature[is_peer]) & measured
     sizes = (
-        (is_peer & (column_of_feature[:, None] == column_of_feature))
-        .sum(1)
-        .clamp(min=1)
+        (is_peer & (unit_of_feature[:, None] == unit_of_feature)).sum(1).clamp(min=1)
     )
     others = (
-        is_peer & (column_of_feature[:, None] != column_of_feature)
+        is_peer & (unit_of_feature[:, None] != unit_of_feature)
     ) / sizes  # each unit counts as one
     prior = -2.5 * (1 + 0.5 * (grid / USUAL_CHANGE).square()).log()  # Student's, 4
     logs = logs @ others.to(logs).T + prior[:, None]
@@ -398,7 +396,7 @@ def estimate_usual_spread_of_effects(
 
 
 def _divide_significance_level(
-    summary: EffectMetaAnalysis, is_tested: Tensor, level: float, min_share: float
+    summary: EffectMetaAnalysis, is_tested: Tensor, level: float, least_effect: float
 ) -> Tensor:
     """Return the p-values [d, k] below which effects differ between environments.
 
@@ -412,11 +410,13 @@ def _divide_significance_level(
         summary: Effects over the environments, [d, k].
         is_tested: Which features are tested, [d].
         level: Probability of any false alarm.
-        min_share: Smallest size of an effect that matters.
+        least_effect: Smallest size of an effect that matters.
     """
     measured = is_tested[:, None] & (summary.environments > 1)
     sizes = (
-        (summary.common.square() + min_share**2).sqrt().clamp(max=DECISIVE * min_share)
+        (summary.common.square() + least_effect**2)
+        .sqrt()
+        .clamp(max=DECISIVE * least_effect)
     )
     weights = torch.where(measured, sizes**POWER, 0.0)
     return level * weights / weights.sum().clamp(min=1e-300)

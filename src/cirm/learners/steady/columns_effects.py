@@ -89,7 +89,7 @@ def compute_standardised_ranks(values: Tensor) -> Tensor:
 def measure_feature_effects(
     features: Tensor,
     targets: Tensor,
-    column_of_feature: Tensor,
+    unit_of_feature: Tensor,
     past_covariance: Tensor,
     is_regression: bool,
     needs_no_adjustment: Tensor | None = None,
@@ -99,7 +99,7 @@ def measure_feature_effects(
     Args:
         features: Standardised features, [n, d].
         targets: Zeros and ones of each output, or values, [n, k].
-        column_of_feature: Unit of each feature, [d]; others are those of other units.
+        unit_of_feature: Unit of each feature, [d]; others are those of other units.
         past_covariance: Covariance matrix of features within environments seen before,
             [d, d], which is worth as many rows as there are features; empty if there is
             none.
@@ -114,7 +114,7 @@ def measure_feature_effects(
         parts = _estimate_effects_on_output(
             features,
             targets[:, 0],
-            column_of_feature,
+            unit_of_feature,
             past_covariance,
             is_regression,
             needs_no_adjustment,
@@ -158,7 +158,7 @@ class FeatureAndTargetResiduals(NamedTuple):
 
 
 def compute_residuals_given_other_columns(
-    features: Tensor, target: Tensor, column_of_feature: Tensor, past_covariance: Tensor
+    features: Tensor, target: Tensor, unit_of_feature: Tensor, past_covariance: Tensor
 ) -> FeatureAndTargetResiduals:
     """Compute what is left of features [n, d] and a target [n] given other units."""
     n, d = features.shape
@@ -172,8 +172,8 @@ def compute_residuals_given_other_columns(
         prior[:d, :d] += min(n, d) * past_covariance
     inverse = torch.linalg.inv(gram + prior)
     weights = inverse.new_zeros(d + 1, 2, d)
-    for leader in column_of_feature.unique().tolist():
-        members = (column_of_feature == leader).nonzero()[:, 0]
+    for leader in unit_of_feature.unique().tolist():
+        members = (unit_of_feature == leader).nonzero()[:, 0]
         both = torch.cat([members, torch.tensor([d])])
         corner = torch.linalg.inv(inverse[both][:, both])
         weights[both[:, None], 0, members] = corner[:, :-1]
@@ -184,7 +184,7 @@ def compute_residuals_given_other_columns(
 
 
 def measure_partial_coefficients(
-    features: Tensor, target: Tensor, column_of_feature: Tensor, past_covariance: Tensor
+    features: Tensor, target: Tensor, unit_of_feature: Tensor, past_covariance: Tensor
 ) -> Tensor:
     """Measure what features [n, d] add to a target [n], given those of other units.
 
@@ -192,7 +192,7 @@ def measure_partial_coefficients(
         Coefficients and their variances, [d, 2]; `UNKNOWN` if there is nothing to see.
     """
     left = compute_residuals_given_other_columns(
-        features, target, column_of_feature, past_covariance
+        features, target, unit_of_feature, past_covariance
     )
     found = regress_each_response_on_own_regressor(
         left.other, left.own, left.degrees_of_freedom_factor
@@ -205,14 +205,14 @@ def measure_partial_coefficients(
 def _estimate_effects_on_output(
     features: Tensor,
     target: Tensor,
-    column_of_feature: Tensor,
+    unit_of_feature: Tensor,
     past_covariance: Tensor,
     is_regression: bool,
     needs_no_adjustment: Tensor | None,
 ) -> EffectEstimates:
     """Return the contrasts [d] between two classes, or along a value."""
     plain, partial, chosen = _estimate_plain_and_partial_effects(
-        features, target, column_of_feature, past_covariance
+        features, target, unit_of_feature, past_covariance
     )
     needs_no_adjustment = (
         chosen
@@ -233,12 +233,12 @@ def _estimate_effects_on_output(
 
 
 def _estimate_plain_and_partial_effects(
-    features: Tensor, target: Tensor, column_of_feature: Tensor, past_covariance: Tensor
+    features: Tensor, target: Tensor, unit_of_feature: Tensor, past_covariance: Tensor
 ) -> tuple[EffectEstimates, EffectEstimates, Tensor]:
     """Return contrasts without and with adjustment, and where the first will do."""
     n, d = features.shape
     left = compute_residuals_given_other_columns(
-        features, target, column_of_feature, past_covariance
+        features, target, unit_of_feature, past_covariance
     )
     partial = regress_each_response_on_own_regressor(
         left.own, left.other, left.degrees_of_freedom_factor
@@ -255,7 +255,7 @@ def _estimate_plain_and_partial_effects(
 
 
 def find_features_needing_no_adjustment(
-    features: Tensor, targets: Tensor, column_of_feature: Tensor
+    features: Tensor, targets: Tensor, unit_of_feature: Tensor
 ) -> Tensor:
     """Return which features [d] need no adjustment for the others.
 
@@ -265,12 +265,12 @@ def find_features_needing_no_adjustment(
     Args:
         features: Standardised features, [n, d].
         targets: Zeros and ones of each output, or values, [n, k].
-        column_of_feature: Unit of each feature, [d].
+        unit_of_feature: Unit of each feature, [d].
     """
     if targets.shape[1] > 1 or len(features) < FEWEST_ROWS:
-        return torch.zeros_like(column_of_feature, dtype=torch.bool)
+        return torch.zeros_like(unit_of_feature, dtype=torch.bool)
     return _estimate_plain_and_partial_effects(
-        features, targets[:, 0], column_of_feature, features[:0]
+        features, targets[:, 0], unit_of_feature, features[:0]
     )[2]
 
 
@@ -357,7 +357,7 @@ def _estimate_effects_on_classes(features: Tensor, targets: Tensor) -> EffectEst
 
 
 def measure_alignment_with_first_effects(
-    features: Tensor, targets: Tensor, first_effects: Tensor, column_of_feature: Tensor
+    features: Tensor, targets: Tensor, first_effects: Tensor, unit_of_feature: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Measure how far units speak for the true class, if they mean what they did.
 
@@ -369,7 +369,7 @@ def measure_alignment_with_first_effects(
         features: Standardised features, [n, d].
         targets: Zeros and ones of each class, [n, k].
         first_effects: Effects of the features in the first environment, [d, k].
-        column_of_feature: Unit of each feature, [d].
+        unit_of_feature: Unit of each feature, [d].
 
     Returns:
         The means and their variances, [d, k], at the first feature of each unit; other
@@ -383,8 +383,8 @@ def measure_alignment_with_first_effects(
     own = (first_effects - first_effects.mean(1, keepdim=True)).T  # [k, d]
     evidence = features * (targets @ own)
     rows = counts.clamp(min=1)
-    for leader in column_of_feature.unique().tolist():
-        score = evidence[:, column_of_feature == leader].sum(1, keepdim=True)
+    for leader in unit_of_feature.unique().tolist():
+        score = evidence[:, unit_of_feature == leader].sum(1, keepdim=True)
         mean[leader] = (targets * score).sum(0) / rows
         spread = (targets * (score - targets @ mean[leader][:, None]).square()).sum(0)
         variance[leader] = spread / rows.square() + 1e-9

@@ -224,12 +224,12 @@ def _describe_suspicious_column(
 
 
 def _compute_z_score_for_detection(
-    state: SteadyTableState, level: float, min_share: float
+    state: SteadyTableState, level: float, least_effect: float
 ) -> float:
     """Return the z that a column as strong as all others together needs."""
     rivals = state.needed & find_features_unrelated_to_target(state, state.unit)
     common = summarise_effects_over_environments(state).common[rivals]
-    rest = float((common.square() + min_share**2).amax(1).square().sum())
+    rest = float((common.square() + least_effect**2).amax(1).square().sum())
     own = max(rest, STRONG**4)
     share = MOST_OF_LEVEL * level * own / (own + rest)
     share *= compute_share_of_significance_level(max(1, int(state.looks)))

@@ -290,10 +290,10 @@ def draw_coefficients_of_trusted_model(
             state, state.whole, state.basis.active, noise, normal_draws
         )
     partly = state._replace(unstable=aside, stable=state.whole)
-    is_value = float(state.noise[0]) > 0
+    is_regression = float(state.noise[0]) > 0
     partly = (
         refit_stable_and_full_regressions(partly)
-        if is_value
+        if is_regression
         else remove_features_from_stable_model(partly, aside)
     )
     return draw_coefficients_of_stable_model(partly, normal_draws)

@@ -59,13 +59,13 @@ def _add_pseudo_rows_to_moments(state: SteadyTableState, n_pseudo_rows: int) -> 
 
 
 def _regress_feature_on_others(
-    moments: Tensor, feature: int, is_other: Tensor
+    moments: Tensor, feature: int, other_columns: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the sum of squares of a feature given others, and its slopes."""
-    gram = moments[is_other[:, None], is_other]
+    gram = moments[other_columns[:, None], other_columns]
     ridge = 1e-6 * gram.diagonal().mean().clamp(min=1e-9)
-    gram = gram + ridge * torch.eye(len(is_other), dtype=gram.dtype)
-    cross = moments[is_other, feature]
+    gram = gram + ridge * torch.eye(len(other_columns), dtype=gram.dtype)
+    cross = moments[other_columns, feature]
     slopes = torch.linalg.solve(gram, cross)
     return (moments[feature, feature] - cross @ slopes).clamp(min=0), slopes
 

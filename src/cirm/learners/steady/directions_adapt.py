@@ -56,7 +56,8 @@ def estimate_adaptation_of_replica(
             logits, values, estimate.tables
         )
         refused = find_reason_to_refuse_adaptation(logits, values, estimate.draws)
-        free = found * (logits.shape[1] - 1) ** 2  # probabilities that were estimated
+        # Akaike: k (k - 1) probabilities of a table, less k - 1 if it says nothing.
+        free = found * (logits.shape[1] - 1) ** 2
         if not refused and len(logits) * (after - before) < free:
             refused = 6
         if not refused and may_misread_feature_leak_class(state, estimate.tables):

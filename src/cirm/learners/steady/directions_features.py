@@ -29,11 +29,8 @@ CHANGED = 3.0  # standard errors of a change that is hardly chance
 MAY_HAVE_CHANGED = 2.0  # standard errors: the usual limit
 SEPARATE = 3.3  # standard deviations between values of a feature after the first: a
 # continuum that is cut in the middle has 2.65, features of images 4 to 500
-CUT_IN_TWO, CUT_IN_MANY = (
-    2.65,
-    12**0.5,
-)  # standard deviations between neighbouring parts
-# of a normal distribution cut in the middle, and of an even one cut in equal parts
+CUT_IN_TWO = 2.65  # standard deviations between halves of a normal distribution
+CUT_IN_MANY = 12**0.5  # between neighbouring parts of an even one in equal parts
 TURNS = 10  # at most; usually values are the same from the third turn on
 FEW = 0.05  # axes for each row, to which a discriminant hardly adapts
 NEIGHBOURS = 20  # rows, among which most have the class that their value suggests
@@ -109,12 +106,19 @@ def fit_nearest_centre_feature(
     scores = fit_value_discriminants(rows, values, targets, n_classes, axes)
     outcome = rows @ scores
     centres = compute_means_by_group(outcome, values, n_classes)
-    spread = outcome - centres[values]
-    sizes, turn = torch.linalg.eigh(spread.T @ spread / len(rows))
-    root = turn * sizes.clamp(min=1e-6 * float(sizes[-1]) + 1e-12).rsqrt()
+    root = _compute_whitening_within_values(outcome, centres, values)
     centres = centres @ root
     centres[torch.bincount(values, minlength=n_classes) == 0] = FAR
     return NearestCentreFeature(scores @ root, centres, torch.tensor(0.0))
+
+
+def _compute_whitening_within_values(
+    scores: Tensor, centres: Tensor, values: Tensor
+) -> Tensor:
+    """Return the matrix [k, k] after which scores [n, k] vary by 1 within values."""
+    spread = scores - centres[values]
+    sizes, turn = torch.linalg.eigh(spread.T @ spread / len(scores))
+    return turn * sizes.clamp(min=1e-6 * float(sizes[-1]) + 1e-12).rsqrt()
 
 
 def build_network_feature(
@@ -338,24 +342,20 @@ def _measure_separation_of_values(
 
     They are learned from one half of the rows and looked up in the other. A part of a
     continuum that is cut in the middle has 2.65, a mixture of two features little more.
+    With more than two classes it is the distance of the two nearest values, scaled so
+    that a continuum that is cut in equal parts has 2.65, too.
     """
-    if n_classes > 2:
-        gaps = [
-            measure_gap_of_nearest_centres(
-                rows[other]
-                @ fit_value_discriminants(rows[one], *pair, n_classes, axes),
-                values[other],
-                n_classes,
-            )
-            for one, other in _split_rows_into_halves()
-            for pair in [(values[one], targets[one])]
-        ]
-        return min(gaps) * CUT_IN_TWO / CUT_IN_MANY
     scores = torch.zeros(len(rows), n_classes).to(rows)
+    gaps = []
     for one, other in _split_rows_into_halves():
         pair = values[one], targets[one]
         found = rows[other] @ fit_value_discriminants(rows[one], *pair, n_classes, axes)
         scores[other] = found / found.std(0).clamp(min=1e-9)
+        if n_classes > 2:
+            gap = measure_gap_of_nearest_centres(found, values[other], n_classes)
+            gaps.append(gap * CUT_IN_TWO / CUT_IN_MANY)
+    if gaps:
+        return min(gaps)
     return _measure_gap_between_values(scores, values, targets, n_classes)
 
 
@@ -369,9 +369,7 @@ def measure_gap_of_nearest_centres(
     one from all others.
     """
     centres = compute_means_by_group(scores, values, n_classes)
-    spread = scores - centres[values]
-    sizes, turn = torch.linalg.eigh(spread.T @ spread / len(scores))
-    root = turn * sizes.clamp(min=1e-6 * float(sizes[-1]) + 1e-12).rsqrt()
+    root = _compute_whitening_within_values(scores, centres, values)
     known = centres[torch.bincount(values, minlength=n_classes) > 1] @ root
     return float(torch.pdist(known).min()) if len(known) > 1 else 0.0
 

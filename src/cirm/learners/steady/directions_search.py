@@ -98,7 +98,7 @@ def compute_class_moments(
 
 
 def compute_means_by_group(rows: Tensor, group_of_row: Tensor, n_groups: int) -> Tensor:
-    """Return the mean [count, d] of rows by group."""
+    """Return the mean [n_groups, d] of rows by group."""
     member = torch.nn.functional.one_hot(group_of_row, n_groups).to(rows)
     return member.T @ rows / member.sum(0).clamp(min=1)[:, None]
 
@@ -115,7 +115,7 @@ def pool_class_moments_of_environments(
 
 
 def compress_scatter_matrix_factor(factor: Tensor, max_rank: int = RANK) -> Tensor:
-    """Return a factor [rank or d, d] with the same leading part of the scatter."""
+    """Return a factor [max_rank or d, d] with the same leading part of the scatter."""
     width = min(max_rank, factor.shape[1])
     values, axes = _compute_eigenvectors_of_scatter(factor)
     values, axes = values[:width], axes[:, :width]

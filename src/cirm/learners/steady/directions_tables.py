@@ -73,10 +73,10 @@ def estimate_value_tables_by_em(
 
     Class frequencies are those of the logits. The prior of a class's table is a
     Dirichlet distribution, about the frequencies of the values in the rows and more or
-    less concentrated, or about the tables of environments with labels, if some were
-    `known_tables`. With two classes EM may also lead to the mirror image, in which the
-    tables of the classes are exchanged. Each of these is weighted by its evidence
-    (Laplace's approximation), and so is "features say nothing here".
+    less concentrated, or about the tables of environments with labels, if
+    `known_tables` are given. With two classes EM may also lead to the mirror image, in
+    which the tables of the classes are exchanged. Each of these is weighted by its
+    evidence (Laplace's approximation), and so is "features say nothing here".
     """
     logits = logits.double()
     member = F.one_hot(values, logits.shape[1]).double()  # [feature, n, value]

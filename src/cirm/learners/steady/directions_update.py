@@ -67,7 +67,7 @@ def build_state_after_feature_search(
 def _store_feature_in_state(
     state: SteadyNetworkState, index: int, feature: FoundUnstableFeature
 ) -> SteadyNetworkState:
-    """Return the state with a feature at position j."""
+    """Return the state with a feature at an index."""
 
     def copy_tensor_with_value_at_index(tensor: Tensor, value: Tensor) -> Tensor:
         tensor = tensor.clone()
