@@ -42,6 +42,7 @@ def compute_classification_metrics(
     """Return the measures of probabilities [n, k] for targets [n], by name.
 
     Example:
+        >>> import torch
         >>> p = torch.tensor([[0.8, 0.2], [0.4, 0.6], [0.3, 0.7]])
         >>> found = compute_classification_metrics(p, torch.tensor([0, 0, 1]))
         >>> found["balanced accuracy"], round(found["Brier score"], 3)
