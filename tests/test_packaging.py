@@ -67,6 +67,7 @@ def checked(folder, *lines):
     return done.stdout
 
 
+@pytest.mark.integration
 def test_a_user_s_type_checker_sees_what_the_public_names_are(tmp_path):
     names = [f"reveal_type(cirm.{name})" for name in cirm.__all__]
     made = "reveal_type(cirm.InvariantClassifier())"

@@ -353,6 +353,7 @@ def test_an_unknown_optimiser_is_refused():
         Descent(optimiser="lbfgs")
 
 
+@pytest.mark.integration
 def test_training_does_not_load_the_compiler():
     script = (
         "import sys, torch\n"

@@ -60,6 +60,7 @@ def test_the_exponent_of_a_power_law_is_found(power):
     )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("key", "floor", "settings"),
     [

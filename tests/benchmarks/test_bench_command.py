@@ -5,6 +5,7 @@ import json
 import pytest
 
 
+@pytest.mark.integration
 def test_the_command_leaves_numbers_tables_and_a_page(tmp_path, cirm):
     words = ("bench", "--quick", "--rounds", "1", "--part", "growth")
     status, printed, _ = cirm(*words, "--out", tmp_path)

@@ -2,11 +2,14 @@
 
 import sys
 
+import pytest
+
 from benchmarks import verdict_rates, warning_rates
 from cirm.records import RunRecord, ScoreRecord
 from cirm.runs.archive import FinishedJobArchive, pack_job_records, save_job_archive
 
 
+@pytest.mark.integration
 def test_a_warning_that_states_what_it_counts_is_always_right(capsys, monkeypatch):
     words = ["benchmarks", "--repeats", "10", "--only", "unknown categories"]
     monkeypatch.setattr(sys, "argv", words)

@@ -203,6 +203,7 @@ def test_npz_files_and_folders_of_images_can_be_learned(cirm, clinics):
     assert right.mean() > 0.8
 
 
+@pytest.mark.integration
 def test_an_interrupted_fit_writes_no_model(cirm, fitted, clinics, interrupt):
     table(6000, 0.8, 1).to_csv("many.csv", index=False)
     before = sorted(clinics.iterdir())
@@ -263,6 +264,7 @@ def read_terminal(terminal, word=None):
     return re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown)
 
 
+@pytest.mark.integration
 def test_a_model_that_changes_while_it_is_updated_is_not_lost(
     cirm, fitted, monkeypatch
 ):

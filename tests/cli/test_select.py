@@ -40,6 +40,7 @@ def test_a_search_leaves_a_summary_a_page_and_the_command_to_use(cirm, tmp_path)
     assert "6 training jobs, 0 of them left to run." in printed
 
 
+@pytest.mark.integration
 def test_revealed_scores_do_not_change_the_choice(cirm, tmp_path):
     words = ["select", "erm", *QUICK, "--rule", "held-out", "--trials", 2]
     words += ["--space", "rate=1e-4..1e-2:log", "--out", tmp_path]
@@ -145,6 +146,7 @@ def test_a_search_without_a_choice_says_what_became_of_the_trials(states, senten
     assert describe_why_no_trial_is_selected(summary) == sentence
 
 
+@pytest.mark.integration
 def test_a_run_prints_diagnostics_unless_they_are_switched_off(cirm, tmp_path):
     words = ["run", *QUICK, "--learner", "erm", "--out", tmp_path]
     status, printed, _ = cirm(*words)

@@ -329,6 +329,7 @@ def test_the_number_of_epochs_follows_the_rows_unless_it_is_given(clinic):
     assert model.history[0].epochs == 3
 
 
+@pytest.mark.integration
 def test_the_default_learner_uses_a_network_for_tables_only_if_asked(files):
     path = files / "clinic-a.csv"
     views = {

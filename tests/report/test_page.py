@@ -188,6 +188,7 @@ def test_the_headline_of_a_regression_compares_errors():
     )
 
 
+@pytest.mark.integration
 def test_training_curves_are_named_in_words(records):
     names = {
         "kl": "KL divergence from the prior",

@@ -274,12 +274,14 @@ def test_the_page_has_every_section_and_colours_the_verdicts(part, png):
     assert "loss against training steps" not in text
 
 
+@pytest.mark.integration
 def test_several_experiments_share_a_page_and_their_data_is_folded(part):
     text = build_paper_page("All", [part, part], part.summary["claims"])
     assert text.count("<h2>Table 1: two environments</h2>") == 2
     assert text.count("<summary>MNIST, b01") == 2
 
 
+@pytest.mark.integration
 def test_further_rows_of_one_experiment_are_folded(part):
     rows = [
         *part.data,

@@ -173,6 +173,7 @@ def test_a_trial_without_all_its_jobs_is_not_picked(tmp_path):
     assert {pick["trial"] for pick in found["picks"].values()} == {0}
 
 
+@pytest.mark.integration
 def test_another_process_knows_what_to_do_with_a_trial():
     """Workers get jobs by pickle, and nothing else tells them of this kind of job."""
     (job,) = search(("held-out",), 1).plan_jobs()

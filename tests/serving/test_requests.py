@@ -319,6 +319,7 @@ def test_a_file_that_cannot_be_used_leaves_the_model_in_use(
         assert json.loads(client.get("/health")[2])["status"] == "ok"
 
 
+@pytest.mark.integration
 def test_many_clients_at_once_get_their_own_answers(model_file, row):
     rows = [row | {"patient": n, "marker": n / 50} for n in range(100)]
     with (
