@@ -100,8 +100,8 @@ def reproduce_paper_experiments(
             for experiment, keys in choose_experiments_and_learners(name, learner or [])
         ]
     folders = [root / p.experiment.name if name == "all" else root for p in plans]
-    pictures = root / "figures" if name == "all" else root
-    for folder in (root, pictures, *folders):
+    figures = root / "figures" if name == "all" else root
+    for folder in (root, figures, *folders):
         options.create_result_folder(folder)
     reasons = run_missing_jobs_of_plans(plans, folders, place, limit)
     for plan, folder in zip(plans, folders, strict=True):
@@ -111,8 +111,8 @@ def reproduce_paper_experiments(
         measure_and_write_theory_results(root)
     if name in ("figures", "all"):
         with show_progress_of_single_step("drawing the figures"):
-            write_paper_figures(pictures)
-        typer.echo(f"Wrote the figures to {(pictures / 'report.html').resolve()}")
+            write_paper_figures(figures)
+        typer.echo(f"Wrote the figures to {(figures / 'report.html').resolve()}")
     if name == "all":
         with show_progress_of_writing_report():
             pictures = render_example_images_of_sources(
