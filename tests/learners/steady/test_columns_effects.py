@@ -1,5 +1,7 @@
 """Effects of columns and their changes, against formulas by hand."""
 
+import math
+
 import pytest
 import torch
 
@@ -15,7 +17,10 @@ from cirm.learners.steady.columns_effects import (
     measure_feature_effects,
     measure_partial_coefficients,
 )
-from cirm.learners.steady.columns_residual import compute_explained_fractions
+from cirm.learners.steady.columns_residual import (
+    compute_explained_fractions,
+    has_most_information,
+)
 from cirm.learners.steady.meta_analysis import combine_effects_of_environments
 from cirm.memory import select_state_of_replica
 from tests.learners.steady.test_columns import train
@@ -149,6 +154,23 @@ def test_causes_of_the_target_are_related_given_it_and_a_mark_of_it_is_not():
     expected = first * second / ((1 - first) * (1 - second))
     assert found.tolist() == pytest.approx([expected, expected, 0.0], abs=0.01)
     assert not state.unstable.any()
+
+
+@pytest.mark.parametrize("slope", [1.2, 1.8])
+def test_most_information_is_half_of_a_logarithm(slope):
+    """x1 and x2 explain a² and 1 of a target with noise 1."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(20_000, 3, generator=generator)
+    y = slope * x[:, 0] + x[:, 1] + torch.randn(20_000, generator=generator)
+    place = Environment("a", x, y, Task.regression())
+    _, state = train(Stream.create_sequential([place]))
+    state = select_state_of_replica(state, 0)
+    total = slope**2 + 2
+    for kept, explained in ((0, slope**2), (1, 1.0)):
+        part = torch.arange(3) == kept
+        expected = math.log(1 - explained / total) < math.log(1 / total) / 2
+        found = has_most_information(state, part, torch.ones(3, dtype=torch.bool))
+        assert found == expected
 
 
 @pytest.mark.parametrize("growth", [1.0, 1.5])

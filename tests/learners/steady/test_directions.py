@@ -18,6 +18,7 @@ from cirm.learners.steady import directions_search as search
 from cirm.learners.steady import directions_tables as tables
 from cirm.learners.steady.directions_adapt import (
     find_reason_to_refuse_adaptation,
+    is_gain_worth_its_tables,
     may_misread_feature_leak_class,
     measure_log_likelihood_gain_over_chance,
 )
@@ -736,3 +737,11 @@ def test_sentences_tell_what_a_direction_meant_and_means_here():
     seen = problem.train[1]
     average = replace(learner, trust="average")
     assert score(average, state, seen) > score(learner, state, seen)
+
+
+def test_a_table_of_chance_gains_less_than_akaike_asks():
+    # Twice the gain of k tables of values without a meaning is chi-square distributed.
+    gains = stats.chi2.rvs(81, size=400, random_state=0) / 2
+    assert not any(is_gain_worth_its_tables(gain, 1, 10) for gain in gains)
+    assert is_gain_worth_its_tables(81.0, 1, 10)
+    assert not is_gain_worth_its_tables(81.0, 2, 10)

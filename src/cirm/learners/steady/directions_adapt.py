@@ -56,9 +56,8 @@ def estimate_adaptation_of_replica(
             logits, values, estimate.tables
         )
         refused = find_reason_to_refuse_adaptation(logits, values, estimate.draws)
-        # Akaike: k (k - 1) probabilities of a table, less k - 1 if it says nothing.
-        free = found * (logits.shape[1] - 1) ** 2
-        if not refused and len(logits) * (after - before) < free:
+        gain = len(logits) * (after - before)
+        if not refused and not is_gain_worth_its_tables(gain, found, logits.shape[1]):
             refused = 6
         if not refused and may_misread_feature_leak_class(state, estimate.tables):
             refused = 4
@@ -66,6 +65,14 @@ def estimate_adaptation_of_replica(
             draws[:, :found] = estimate.draws.to(draws)
     notes = torch.tensor([float(len(logits)), float(refused), before, after])
     return DirectionsAdaptation(draws, table, error, notes)
+
+
+def is_gain_worth_its_tables(gain: float, n_tables: int, n_classes: int) -> bool:
+    """Return whether a log likelihood gains enough by tables (Akaike's criterion).
+
+    A table has k (k - 1) free probabilities, of which k - 1 remain if it says nothing.
+    """
+    return gain >= n_tables * (n_classes - 1) ** 2
 
 
 def find_reason_to_refuse_adaptation(
