@@ -135,6 +135,17 @@ def test_tables_take_turns_within_a_budget_and_end_with_the_same_numbers(
         assert numbers(tmp_path / "turns" / name) == numbers(tmp_path / "whole" / name)
 
 
+def test_the_same_command_continues_if_the_budget_ended_before_any_job(
+    cirm, tmp_path, paper
+):
+    words = ("reproduce", "table1", "--workers", 1, "--seeds", 1, "--out", tmp_path)
+    for _ in range(2):
+        status, _, errors = cirm(*words, "--budget", "0.001s")
+        assert status == 0
+        assert "budget" in errors and "have not run" in errors
+    assert cirm(*words)[0] == 0
+
+
 @pytest.mark.integration
 def test_all_tables_share_their_jobs_and_have_a_page_together(cirm, tmp_path, paper):
     status, printed, _ = cirm(
