@@ -3,7 +3,7 @@ import shlex
 
 import pytest
 
-from cirm.cli.select import describe_why_no_trial_is_selected
+from cirm.cli.select import describe_trials_without_scores
 
 QUICK = ["--source", "digits", "--examples", "100", "--sweep=", "--seeds", "1"]
 QUICK += ["--set", "epochs=1", "--set", "hidden=4", "--workers", "1"]
@@ -143,7 +143,7 @@ def test_a_search_in_which_all_diverge_says_so(cirm, tmp_path):
 )
 def test_a_search_without_a_choice_says_what_became_of_the_trials(states, sentence):
     summary = {"trials": [{"state": state} for state in states]}
-    assert describe_why_no_trial_is_selected(summary) == sentence
+    assert describe_trials_without_scores(summary) == sentence
 
 
 @pytest.mark.integration

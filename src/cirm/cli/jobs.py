@@ -53,7 +53,7 @@ def run_jobs_with_progress(
     """
     from cirm.runs.durations import CALIBRATION_SECONDS, estimate_cost_of_jobs
     from cirm.runs.job_queue import JobQueue
-    from cirm.runs.local import get_records_path
+    from cirm.runs.local import get_records_folder
     from cirm.runs.tracker import JobProgressTracker
 
     def describe_finished_jobs() -> str:
@@ -82,7 +82,7 @@ def run_jobs_with_progress(
         )
 
     # It shows later that the results are those of a run, even if no job finishes.
-    get_records_path("", folder).parent.mkdir(parents=True, exist_ok=True)
+    get_records_folder(folder).mkdir(parents=True, exist_ok=True)
     queue = JobQueue(waiting, sort_jobs_by_rank_and_duration, budget, seconds)
     tracker = JobProgressTracker(waiting, workers, finished_job_times, expected=seconds)
     with (

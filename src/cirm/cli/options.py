@@ -17,11 +17,8 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Any)
 RUN_TRACES = (
     *("jobs", "records.json", "records.jsonl", "bench.json"),
-    *(
-        "theory.json",
-        "causal-graph.svg",
-        "figures/causal-graph.svg",
-    ),  # of `cirm reproduce`
+    *("theory.json", "causal-graph.svg"),  # of `cirm reproduce`
+    "figures/causal-graph.svg",  # of `cirm reproduce all`
 )
 """Files and folders that show that a run has written into a folder before."""
 

@@ -273,7 +273,7 @@ def run_unfinished_jobs(
     )
 
 
-def describe_why_no_trial_is_selected(summary: Summary) -> str:
+def describe_trials_without_scores(summary: Summary) -> str:
     """Say what became of the trials, none of which has scores, and what to do."""
     counts = Counter(trial["state"] for trial in summary["trials"])
     what_happened = {
@@ -317,7 +317,7 @@ def write_and_print_selected_settings(
         pick["command"] = format_cirm_run_command(search, pick["settings"])
     write_text_atomically(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
     if not picks:
-        typer.echo(describe_why_no_trial_is_selected(summary))
+        typer.echo(describe_trials_without_scores(summary))
         return
     with show_progress_of_writing_report():
         page = build_selection_page(summary, format_command_line_as_typed())

@@ -32,10 +32,15 @@ def ignore_job_progress(job: TrainingJob, done: float) -> None:
     """Report nothing."""
 
 
+def get_records_folder(folder: Path) -> Path:
+    """Return the folder of the records of jobs in a folder of results."""
+    return folder / "jobs"
+
+
 def get_records_path(job: TrainingJob | str, folder: Path) -> Path:
     """Return the path of the records of a job, which is given by itself or its key."""
     key = job if isinstance(job, str) else job.key
-    return folder / "jobs" / f"{key}.jsonl"
+    return get_records_folder(folder) / f"{key}.jsonl"
 
 
 def list_unfinished_jobs(
