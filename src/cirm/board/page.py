@@ -86,7 +86,9 @@ def render_leaderboard_markdown(summary: Summary, command: str) -> str:
 
 def write_leaderboard_summary_paragraph(summary: Summary) -> str:
     """Say in which columns our learner leads, and who leads in the others."""
-    led, tied, behind = [], [], []
+    led: list[str] = []
+    tied: list[str] = []
+    behind: list[str] = []
     for column in summary["columns"]:
         title, leader = (
             column["title"],
