@@ -68,6 +68,12 @@ def test_the_lead_says_where_ours_leads_and_where_not(summary):
         "On digits, steady leads by less than a standard deviation."
         in write_leaderboard_summary_paragraph(near)
     )
+    same = copy.deepcopy(summary)
+    same["cells"]["erm"]["d"]["unseen"]["mean"] = 65.0
+    assert write_leaderboard_summary_paragraph(same) == (
+        "steady has the highest mean on 0 of 2 data sets. Another learner has the same "
+        "mean on digits. Another learner leads on a table (erm, by 2.0 points)."
+    )
     without = copy.deepcopy(summary)
     del without["cells"]["steady"]
     assert write_leaderboard_summary_paragraph(without) == (

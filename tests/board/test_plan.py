@@ -3,7 +3,9 @@
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from sklearn.metrics import average_precision_score
 
 from cirm.board.archive import archive_finished_jobs, restore_records_of_archived_jobs
 from cirm.board.columns import (
@@ -18,6 +20,9 @@ from cirm.board.results import (
     summarise_leaderboard,
 )
 from cirm.board.rows import list_leaderboard_learners
+from cirm.data.planted import PlantedShortcutTable
+from cirm.learners import create
+from cirm.randomness import Randomness
 from cirm.records import (
     AdaptedScoreRecord,
     RunRecord,
@@ -26,6 +31,7 @@ from cirm.records import (
     write_records,
 )
 from cirm.runs.archive import load_job_archive, save_job_archive
+from cirm.runs.jobs import run_job_and_return_records
 from cirm.runs.local import get_records_path
 
 TABLE = LeaderboardDataset(
@@ -272,3 +278,40 @@ def test_ranks_count_columns_alike_and_ties_half():
     assert ranks["c"]["mean"] == pytest.approx(50)
     assert ranks["a"]["low"] < 50 < ranks["a"]["high"]
     assert ranks["b"]["low"] == ranks["b"]["high"] == 50
+
+
+def test_a_column_of_few_positives_shows_average_precision(tmp_path):
+    (row,) = list_leaderboard_learners(["logistic"])[:1]
+    column = replace(TABLE, measure="average precision")
+    plan = plan_leaderboard([row], prepare(column), {}, replace(EFFORT, trials=1))
+    (task,) = plan.tasks
+    for job in task.search.plan_jobs():
+        write_trial(tmp_path, job, **{"worst-group": 50.0, "oracle": 50.0})
+    jobs = plan.list_runs(tmp_path)
+    for job in jobs:
+        records = run_job_and_return_records(job, lambda done: None)
+        write_records(get_records_path(job, tmp_path), records)
+    cell = summarise_leaderboard(plan, tmp_path)["cells"]["logistic"]["t"]
+    problem = task.data.problem
+    (unseen,) = problem.test
+    learner = create("logistic", problem.train[0], jobs[0].settings)
+    areas = []
+    for seed in EFFORT.seeds:
+        problem = PlantedShortcutTable(examples=60).draw_problem((seed,))
+        state = learner.init(Randomness((seed,)))
+        for environment in problem.train:
+            state = learner.observe(state, (environment,), Randomness((seed,)))
+        (unseen,) = problem.test
+        x, y = unseen.take_all(1)
+        scores = learner.predict(state, x)[0, :, 1]
+        areas.append(100 * average_precision_score(y[0].numpy(), scores.numpy()))
+    assert cell["unseen"]["mean"] == pytest.approx(np.mean(areas), abs=1e-3)
+    assert cell["adapted"] is None
+
+
+def test_the_number_of_examples_can_be_set_for_all_columns():
+    columns = list_leaderboard_datasets(examples=70)
+    assert {v.data["examples"] for c in columns for v in c.variants} == {"70"}
+    usual = {c.name: c.variants[0].data for c in list_leaderboard_datasets()}
+    assert "examples" not in usual["gusto"] and usual["mnist-b01"]["examples"] == "1000"
+    assert [c.name for c in columns] == list(usual)

@@ -224,3 +224,25 @@ def test_settings_that_make_no_sense_are_refused(settings):
         match=r"icp: the setting (level|most) must be (between|from) .*, but is",
     ):
         learner(**settings)
+
+
+def test_many_features_are_searched_by_their_strongest_ones():
+    # 200 features that copy one another leave the search of ten of them well posed.
+    draws = Randomness((0,), ("many",)).start_draws()
+    made = []
+    for name, scale in (("a", 1.0), ("b", 3.0)):
+        (x1, *noise), copies = draws.normal(3, 60)[0], draws.normal(200, 60)[0]
+        x1 = scale * x1
+        y = 2 * x1 + 0.1 * noise[0]
+        few = copies[:20].repeat(10, 1) * scale
+        inputs = torch.cat([x1.unsqueeze(0), few]).T.unsqueeze(0)
+        made.append(Environment(name, inputs, y.unsqueeze(0), Task.regression(), True))
+    icp = learner()
+    state = trained(icp, [made], (0,))
+    findings = icp.compute_invariance_tests(state)
+    assert findings.parents[0].nonzero().flatten().tolist() == [0]
+    alone = torch.linalg.lstsq(
+        torch.cat([torch.stack([torch.ones(60), e.inputs[0, :, 0]], -1) for e in made]),
+        torch.cat([e.targets[0] for e in made]).unsqueeze(-1),
+    ).solution
+    torch.testing.assert_close(state.coefficients[0, :2], alone[:, 0])

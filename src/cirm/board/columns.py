@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +23,11 @@ REAL_TABLES = {
     "breast-cancer": "Rotterdam to gbsg",
 }
 """Public tables by key; which place is unseen is the data set's own choice."""
+
+ACCURACY = "accuracy"
+RANKED = {"gusto": "average precision"}
+"""Columns with few positives, where the accuracy of all learners is that of the most
+frequent class: what is shown instead."""
 
 NO_SWEEP = {"sweep": ""}  # further unseen places, which the board does not show
 
@@ -49,6 +54,7 @@ class LeaderboardDataset:
         dataset: Key of the data set.
         variants: The orders; the scores of all of them count alike.
         rule: Key of the rule by which settings are chosen.
+        measure: What is shown of a classification: accuracy or average precision.
     """
 
     name: str
@@ -56,6 +62,7 @@ class LeaderboardDataset:
     dataset: str
     variants: tuple[EnvironmentOrderVariant, ...]
     rule: str = "worst-group"
+    measure: str = ACCURACY
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +84,7 @@ class PreparedLeaderboardDataset:
 
 
 def list_leaderboard_datasets(
-    quick: bool = False, user_tables: Iterable[str] = ()
+    quick: bool = False, user_tables: Iterable[str] = (), examples: int = 0
 ) -> list[LeaderboardDataset]:
     """List the columns of the board.
 
@@ -85,6 +92,8 @@ def list_leaderboard_datasets(
         quick: Whether to use embedded data only, in small numbers.
         user_tables: The user's own tables as FOLDER:TARGET, with one file for each
             place, the last of which is unseen.
+        examples: Number of examples of each place, drawn anew for each seed; 0 for the
+            number of each column. The user's tables have all of their rows.
 
     Raises:
         ValueError: If a table is not of this form.
@@ -95,6 +104,8 @@ def list_leaderboard_datasets(
         if quick
         else _list_full_leaderboard_datasets()
     )
+    if examples:
+        columns = [_set_number_of_examples(column, examples) for column in columns]
     return [*columns, *map(_build_dataset_of_user_table, user_tables)]
 
 
@@ -135,7 +146,8 @@ def _list_full_leaderboard_datasets() -> Iterator[LeaderboardDataset]:
     mnist = {"source": "mnist", "examples": "1000", **NO_SWEEP}
     yield _build_leaderboard_dataset("mnist-b01", "MNIST b01", "colored", mnist)
     for name, title in REAL_TABLES.items():
-        yield _build_leaderboard_dataset(name, title, name, {}, "next")
+        column = _build_leaderboard_dataset(name, title, name, {}, "next")
+        yield replace(column, measure=RANKED.get(name, ACCURACY))
     for kind in ("corner", "stripes"):
         data = {"source": "mnist", "examples": "1000", "kind": kind}
         yield _build_leaderboard_dataset(kind, f"MNIST {kind}", "shortcuts", data)
@@ -155,6 +167,15 @@ def _build_leaderboard_dataset(
     return LeaderboardDataset(
         name, title, dataset, (EnvironmentOrderVariant(data),), rule
     )
+
+
+def _set_number_of_examples(
+    column: LeaderboardDataset, n_examples: int
+) -> LeaderboardDataset:
+    """Return a column with so many examples of each place in all of its orders."""
+    number = {"examples": str(n_examples)}
+    variants = (v._replace(data={**v.data, **number}) for v in column.variants)
+    return replace(column, variants=tuple(variants))
 
 
 def _build_pacs_leaderboard_dataset(unseen: str) -> LeaderboardDataset:

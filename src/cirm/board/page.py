@@ -86,47 +86,61 @@ def render_leaderboard_markdown(summary: Summary, command: str) -> str:
 
 def write_leaderboard_summary_paragraph(summary: Summary) -> str:
     """Say in which columns our learner leads, and who leads in the others."""
-    cells, ours = summary["cells"], summary["cells"].get(OURS, {})
-    led, behind = [], []
+    led: list[str] = []
+    tied: list[str] = []
+    behind: list[str] = []
     for column in summary["columns"]:
-        name, leader = (
-            column["name"],
+        title, leader = (
+            column["title"],
             find_best_learner_of_dataset(summary, column["name"]),
         )
+        lead = _compute_lead_of_steady(summary, column["name"])
         if not leader:
             continue
-        if leader == OURS or name not in ours:
-            led += [column["title"]] if leader == OURS else []
-            behind += [] if leader == OURS else [f"{column['title']} ({leader})"]
-            continue
-        gap = cells[leader][name]["unseen"]["mean"] - ours[name]["unseen"]["mean"]
-        behind.append(f"{column['title']} ({leader}, by {gap:.1f} points)")
-    if not led and not behind:
+        if lead is None:
+            behind += [] if leader == OURS else [f"{title} ({leader})"]
+            led += [title] if leader == OURS else []
+        elif lead < 0:
+            behind.append(f"{title} ({leader}, by {-lead:.1f} points)")
+        else:
+            (led if lead else tied).append(title)
+    count = len(led) + len(tied) + len(behind)
+    if not count:
         return "No data set has results yet."
-    text = f"{OURS} has the highest mean on {len(led)} of {len(led) + len(behind)} "
+    text = f"{OURS} has the highest mean on {len(led)} of {count} "
     text += "data sets." if not led else f"data sets: {join_words(led)}."
     if close := [
         c["title"]
         for c in summary["columns"]
-        if _is_lead_of_steady_within_noise(summary, c)
+        if c["title"] in led and _is_lead_of_steady_within_noise(summary, c)
     ]:
         text += (
             f" On {join_words(close)}, {OURS} leads by less than a standard deviation."
         )
+    text += f" Another learner has the same mean on {join_words(tied)}." * bool(tied)
     return text + (f" Another learner leads on {join_words(behind)}." if behind else "")
+
+
+def _compute_lead_of_steady(summary: Summary, column: str) -> float | None:
+    """Return by how much ours leads the best other row; None without both."""
+    means = {
+        row: own[column]["unseen"]["mean"]
+        for row, own in summary["cells"].items()
+        if column in own
+    }
+    ours = means.pop(OURS, None)
+    return None if ours is None or not means else ours - max(means.values())
 
 
 def _is_lead_of_steady_within_noise(
     summary: Summary, column: Mapping[str, Any]
 ) -> bool:
     """Whether ours leads a column, but by less than its deviation over seeds."""
-    name = column["name"]
-    if find_best_learner_of_dataset(summary, name) != OURS:
+    lead = _compute_lead_of_steady(summary, column["name"])
+    if lead is None or lead <= 0:
         return False
-    cells = {row: own[name] for row, own in summary["cells"].items() if name in own}
-    ours = cells.pop(OURS)["unseen"]
-    second = max((cell["unseen"]["mean"] for cell in cells.values()), default=None)
-    return second is not None and ours["mean"] - second < (ours["std"] or 0)
+    deviation = summary["cells"][OURS][column["name"]]["unseen"]["std"]
+    return bool(lead < (deviation or 0))
 
 
 def list_leaderboard_headline_numbers(summary: Summary) -> list[tuple[str, str]]:
@@ -196,6 +210,16 @@ def describe_leaderboard_settings(summary: Summary) -> list[str]:
             notes.append(
                 f"Settings chosen by the score on {words}: {join_words(titles)}."
             )
+    if ranked := [
+        c["title"]
+        for c in summary["columns"]
+        if c.get("measure") == "average precision"
+    ]:
+        notes.append(
+            f"On {join_words(ranked)}, scores are average precision in percent, since "
+            "the accuracy of every learner there is that of always predicting the "
+            "more frequent class. Settings are still chosen by accuracy."
+        )
     notes += [
         f"{title} is left out: {reason}" for title, reason in summary["absent"].items()
     ]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cirm.board.columns import (
+    ACCURACY,
     EnvironmentOrderVariant,
     LeaderboardDataset,
     PreparedLeaderboardDataset,
@@ -148,8 +149,9 @@ class LeaderboardTask:
         rule = self.rule if choice == "honest" else ORACLE
         words = f"{self.effort.trials} trials, chosen by the rule {rule}"
         inference = dict(self.effort.inference) if self.row.infer else {}
+        has_measures = self.column.measure != ACCURACY
         return [
-            replace(job, selection=words, diagnose=False, inference=inference)
+            replace(job, selection=words, diagnose=has_measures, inference=inference)
             for job in jobs
         ]
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
 
+from cirm.board.columns import ACCURACY
 from cirm.board.plan import CHOICES, ORACLE, LeaderboardPlan, LeaderboardTask
 from cirm.records import AdaptedScoreRecord, Record, ScoreRecord
 from cirm.runs.jobs import TrainingJob
@@ -16,15 +18,16 @@ from cirm.runs.local import list_unfinished_jobs, read_records_of_finished_jobs
 
 Values = dict[str, float]
 Scores = Mapping[str, Mapping[str, Values]]
-METRICS = ("accuracy", "error")
+METRICS = (ACCURACY, "error")
 RESAMPLES, LEVEL = 2000, 0.95  # of the bootstrap, enough for two digits
 
 
 def summarise_leaderboard(plan: LeaderboardPlan, folder: Path) -> dict[str, Any]:
     """Return the scores of all cells whose runs have finished, as plain values.
 
-    Scores are accuracies in percent; in a regression, the share of the target's
-    variance at the first place that is explained, in percent.
+    Scores are accuracies or what else the column's `measure` says, in percent; in a
+    regression, the share of the target's variance at the first place that is
+    explained, in percent.
 
     Returns:
         `rows` and `columns` with their names; `cells` by row and column, each with the
@@ -53,6 +56,7 @@ def summarise_leaderboard(plan: LeaderboardPlan, folder: Path) -> dict[str, Any]
                 "title": prepared.column.title,
                 "task": prepared.task,
                 "rule": prepared.column.rule,
+                "measure": prepared.column.measure,
                 "orders": len(prepared.column.variants),
             }
             for prepared in plan.columns
@@ -150,7 +154,10 @@ def _add_scores_of_leaderboard_task(
     """Add the scores of one variant to a cell, under names of order and seed."""
     planned = task.plan_runs_of_chosen_settings(folder)
     found = {
-        name: _collect_scores_by_seed(planned.get(name, []), folder) for name in CHOICES
+        name: _collect_scores_by_seed(
+            planned.get(name, []), folder, task.column.measure
+        )
+        for name in CHOICES
     }
     jobs = planned.get("honest", [])
     if not jobs or list_unfinished_jobs(jobs, folder):
@@ -166,17 +173,33 @@ def _add_scores_of_leaderboard_task(
 
 
 def _collect_scores_by_seed(
-    jobs: Sequence[TrainingJob], folder: Path
+    jobs: Sequence[TrainingJob], folder: Path, measure: str = ACCURACY
 ) -> dict[str, dict[int, float]]:
     """Return seen, unseen and adapted scores after the last stage, by seed."""
     records = read_records_of_finished_jobs(jobs, folder)
     scores = [r for r in records if isinstance(r, ScoreRecord) and r.metric in METRICS]
     last = max((score.stage for score in scores), default=0)
     ends = [score for score in scores if score.stage == last]
+    parts = {
+        "unseen": [r for r in ends if r.split == "test"],
+        "seen": [r for r in ends if r.split == "train"],
+    }
+    if measure != ACCURACY:  # of the same environments; none after adapting
+        measures = {
+            (r.environment, r.seed): replace(r, value=100 * r.value)
+            for r in records
+            if isinstance(r, ScoreRecord) and r.metric == measure
+        }
+        parts = {
+            name: [measures[r.environment, r.seed] for r in own]
+            for name, own in parts.items()
+        }
+        return {name: _average_scores_by_seed(own) for name, own in parts.items()} | {
+            "adapted": {}
+        }
     adapted = [r for r in records if isinstance(r, AdaptedScoreRecord)]
     return {
-        "unseen": _average_scores_by_seed([r for r in ends if r.split == "test"]),
-        "seen": _average_scores_by_seed([r for r in ends if r.split == "train"]),
+        **{name: _average_scores_by_seed(own) for name, own in parts.items()},
         "adapted": _average_scores_by_seed([r for r in adapted if r.split == "test"]),
     }
 

@@ -79,6 +79,16 @@ def run_leaderboard_command(
             "4, or 2 with --quick.",
         ),
     ] = 0,
+    examples: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="Number of examples of each place to train on, drawn anew for each "
+            "seed; 0 means all rows of public tables, and what the documentation says "
+            "of images.",
+        ),
+    ] = 0,
     engine: EngineName = "local",
     address: Address = "",
     workers: Workers = 0,
@@ -110,7 +120,7 @@ def run_leaderboard_command(
 
         options.limit_torch_to_one_thread()
         place = JobEngine(engine, workers, address)
-        columns = list_leaderboard_datasets(quick, table or [])
+        columns = list_leaderboard_datasets(quick, table or [], examples)
         chosen = options.select_choices_by_name(columns, column, "--column")
         effort = QUICK if quick else FULL
         if seeds:

@@ -202,13 +202,18 @@ def fit_regression_for_each_feature_set(
     Returns coefficients [replica, set, d + 1] with the intercept first, and standard
     errors of all but the intercept, [replica, set, d]. Both are zero outside the set.
     """
-    inside = torch.cat(
-        [torch.ones_like(feature_sets[..., :1]), feature_sets], -1
-    ).double()
-    products, target = (
-        pooled_moments[:, None, :-1, :-1],
-        pooled_moments[:, None, :-1, -1],
-    )
+    replicas, sets, features = feature_sets.shape
+    # Only features of some set matter. Zero rows for all the others would make large
+    # matrices whose repeated eigenvalues the decomposition may not resolve.
+    width = int(feature_sets.any(1).sum(-1).max())
+    places = feature_sets.any(1).int().topk(width, dim=-1).indices.sort(-1).values
+    with_intercept = torch.cat([torch.zeros_like(places[:, :1]), places + 1], -1)
+    rows = torch.arange(len(places)).unsqueeze(-1)
+    products = pooled_moments[rows.unsqueeze(-1), with_intercept[:, :, None],
+                              with_intercept[:, None, :]].unsqueeze(1)  # fmt: skip
+    target = pooled_moments[rows, with_intercept, -1].unsqueeze(1)
+    inside = feature_sets.gather(-1, places.unsqueeze(1).expand(-1, sets, -1))
+    inside = torch.cat([torch.ones_like(inside[..., :1]), inside], -1).double()
     scale = products.diagonal(dim1=-2, dim2=-1).clamp(min=1e-300).sqrt()
     inside = inside / scale
     # Features outside the set have zero rows, which the pseudo-inverse leaves zero.
@@ -221,7 +226,13 @@ def fit_regression_for_each_feature_set(
     free = (pooled_moments[:, None, 0, 0] - feature_sets.sum(-1) - 1).clamp(min=1)
     variance = (rest.clamp(min=0) / free).unsqueeze(-1)
     spread = inverse.diagonal(dim1=-2, dim2=-1)[..., 1:].clamp(min=0)
-    return coefficients, (variance * spread).sqrt()
+    errors = (variance * spread).sqrt()
+    whole = coefficients.new_zeros(replicas, sets, features + 1)
+    columns = with_intercept.unsqueeze(1).expand(-1, sets, -1)
+    return (
+        whole.scatter(-1, columns, coefficients),
+        whole[..., 1:].scatter(-1, columns[..., 1:] - 1, errors),
+    )
 
 
 def compute_p_values_of_invariance(moments: Tensor, coefficients: Tensor) -> Tensor:
