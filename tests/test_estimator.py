@@ -295,6 +295,39 @@ def test_batches_of_tables_and_images_and_environments():
     assert model.model_.history[0].rows == 60
 
 
+def test_images_may_have_their_channels_last_and_be_bytes_or_batches():
+    generator = np.random.default_rng(0)
+    y = np.arange(80) % 2
+    last = generator.integers(0, 200, (80, 6, 5, 3)).astype(np.uint8)
+    last[..., 0] += 50 * y[:, None, None].astype(np.uint8)
+    first = np.moveaxis(last, -1, 1)
+    settings = {"epochs": 20, "hidden": (4,)}
+    several = [(last[:40], y[:40]), (last[40:], y[40:])]
+    results = []
+    for inputs, new in (
+        ((last, y), last),
+        ((first, y), first),
+        ((first / np.float32(255), y), first / np.float32(255)),
+        ((several,), last),
+        ((iter(several),), last),
+    ):
+        model = InvariantClassifier("erm", settings=settings).fit(*inputs)
+        assert model.model_.schema.shape == (3, 6, 5)
+        results.append(model.predict_proba(new))
+    assert np.ptp(results[0][:, 0]) > 0.1
+    for result in results[1:]:
+        assert np.allclose(result, results[0], atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:the predictions are constant")
+def test_grey_images_of_bytes_have_one_channel():
+    x = np.arange(40 * 12, dtype=np.uint8).reshape(40, 3, 4)
+    model = InvariantClassifier("erm", settings={"epochs": 1})
+    model.fit(x, np.arange(40) % 2)
+    assert model.model_.schema.shape == (1, 3, 4)
+    assert model.predict(x).shape == (40,)
+
+
 @pytest.mark.parametrize(
     ("batches", "message"),
     [

@@ -10,9 +10,15 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
+from cirm.data.encoded_chunks import convert_inputs_to_float32
 from cirm.data.open_sources import convert_table_to_pandas, is_dataframe_like
 from cirm.data.rows import InputRowStore
-from cirm.data.sources import DataSource, SourceRowChunk, make_names_for_array_columns
+from cirm.data.sources import (
+    DataSource,
+    SourceRowChunk,
+    make_names_for_array_columns,
+    move_image_channels_first,
+)
 
 TARGET, ENVIRONMENT, WEIGHT = "target", "environment", "sample_weight"
 STORED_CHUNK_ROWS = 8192  # rows of stored batches in a chunk
@@ -138,6 +144,8 @@ class BatchIteratorSource(DataSource):
                 f"{len(targets)} targets. Pass one target for each row, and at least "
                 "one row."
             )
+        if getattr(inputs, "ndim", 2) > 2:  # as in arrays that are passed whole
+            inputs = convert_inputs_to_float32(move_image_channels_first(inputs))
         columns = pd.DataFrame({TARGET: targets})
         if len(batch) == 3:
             names = batch[2]

@@ -24,6 +24,7 @@ Progress = Callable[[str, float], None]
 CHUNK_ROWS = 50_000  # rows read at once: some ten megabytes of text
 NEARLY_DONE = 0.99  # of a step: the most that an estimated number of rows can tell
 IMAGES_AT_ONCE = 256  # in a chunk: a megabyte of small images, 40 of large ones
+CHANNELS = (1, 3, 4)  # of images: grey, coloured, and coloured with transparency
 
 
 def ignore_progress_message(what: str, fraction: float) -> None:
@@ -156,8 +157,24 @@ class DataFrameSource(DataSource):
             yield SourceRowChunk(self.frame.iloc[start : start + CHUNK_ROWS])
 
 
+def move_image_channels_first(inputs: NDArray[Any]) -> NDArray[Any]:
+    """Return images as [n, channel, height, width]; other inputs as they are.
+
+    Images are [n, height, width, channel], or bytes [n, height, width].
+    """
+    axes = inputs.shape[1:]
+    if len(axes) == 3 and axes[-1] in CHANNELS and axes[0] not in CHANNELS:
+        return np.moveaxis(inputs, -1, 1)
+    if len(axes) == 2 and inputs.dtype == np.uint8:
+        return inputs[:, None]
+    return inputs
+
+
 class ArraySource(DataSource):
-    """Inputs [n, ...] with columns beside them, such as targets."""
+    """Inputs [n, ...] with columns beside them, such as targets.
+
+    Images get their channels first.
+    """
 
     kind = "array"
 
@@ -171,6 +188,7 @@ class ArraySource(DataSource):
         environment: str = "",
         weight: str = "",
     ) -> None:
+        inputs = move_image_channels_first(inputs)
         self.inputs, self.frame, self.name, self.where = inputs, frame, name, where
         self.shape, self.has_bytes = inputs.shape[1:], inputs.dtype == np.uint8
         self.count = len(inputs)
@@ -189,7 +207,7 @@ class ArraySource(DataSource):
         # Chunks of about 16 MB: one row has so many numbers of 4 bytes.
         rows = max(1, 2**22 // max(1, int(np.prod(self.shape))))
         for start in range(0, len(self.inputs), rows):
-            inputs = self.inputs[start : start + rows]
+            inputs = np.ascontiguousarray(self.inputs[start : start + rows])
             if not self.has_bytes:
                 with np.errstate(over="ignore"):  # infinite numbers are refused later
                     inputs = inputs.astype(np.float32)

@@ -100,6 +100,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
 
         Args:
             X: An array or tensor [n, ...] or a table of pandas, polars or pyarrow.
+                Images have their channels first or last.
                 Missing values are allowed. Or an iterable of batches (inputs, targets)
                 or (inputs, targets, environments); `y` is then left out.
             y: Targets [n].

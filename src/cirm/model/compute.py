@@ -65,7 +65,7 @@ def predict_inputs_in_chunks(
     """
     rows = torch.from_numpy(inputs)
     if in_double_precision:
-        state = _convert_state_to_double_precision(model.state)
+        state = convert_state_to_double_precision(model.state)
         model, rows = replace(model, state=state), rows.double()
     work = partial(predict_inputs_in_one_batch, model)
     return join_predictions_of_chunks(
@@ -123,10 +123,11 @@ def join_predictions_of_chunks(
     )
 
 
-def _convert_state_to_double_precision(state: Any) -> Any:  # noqa: ANN401  nested tuples of tensors
+def convert_state_to_double_precision(state: Any) -> Any:  # noqa: ANN401  nested tuples of tensors
+    """Return a state whose numbers have double precision."""
     if isinstance(state, Tensor):
         return state.double() if state.is_floating_point() else state
-    return type(state)(*(_convert_state_to_double_precision(part) for part in state))
+    return type(state)(*(convert_state_to_double_precision(part) for part in state))
 
 
 def _count_prediction_threads(model: Model) -> int:

@@ -54,6 +54,7 @@ from cirm.learners.steady.directions_views import (
     measure_feature_visibility,
 )
 from cirm.memory import select_state_of_replica
+from cirm.model.compute import convert_state_to_double_precision
 from cirm.randomness import Randomness
 
 
@@ -637,6 +638,13 @@ def test_a_shift_is_read_by_a_network_and_left_out():
     with torch.no_grad():
         _, values = engine._compute_stable_logits(state, inputs)
     assert (values[0][0] == u).float().mean() > 0.85
+    precise = convert_state_to_double_precision(state)
+    with torch.no_grad():  # as the estimators predict
+        pair = [
+            learner.predict(one, x)
+            for one, x in ((state, inputs), (precise, inputs.double()))
+        ]
+    assert torch.allclose(pair[0].double(), pair[1].double(), atol=1e-4)
     plain = create("erm", problem.train[0])
     known = plain.init(Randomness((0,)))
     for i, stage in enumerate(Stream.create_sequential(problem.train)):

@@ -199,7 +199,7 @@ class SteadyNetworkEngine:
 
     def outputs(self, state: SteadyNetworkState, inputs: Tensor) -> Tensor:
         """Return logits [replica, sample, n, k], or values [replica, 1, n, 1]."""
-        inputs = inputs.float()
+        inputs = inputs.to(state.members)
         if not self.learner.classes:
             inputs = scale_inputs(inputs, state.inputs)
             mean = compute_ensemble_member_outputs(
@@ -230,7 +230,9 @@ class SteadyNetworkEngine:
             return state
         state = states.remove_adaptation_from_state(state)
         with torch.no_grad():
-            stable, values = self._compute_stable_logits(state, inputs.float())
+            stable, values = self._compute_stable_logits(
+                state, inputs.to(state.members)
+            )
         parts = [
             estimate_adaptation_of_replica(
                 select_state_of_replica(state, r), stable[r], values[r]
