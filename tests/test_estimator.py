@@ -295,6 +295,7 @@ def test_batches_of_tables_and_images_and_environments():
     assert model.model_.history[0].rows == 60
 
 
+@pytest.mark.filterwarnings("ignore:the predictions are constant")
 def test_images_may_have_their_channels_last_and_be_bytes_or_batches():
     generator = np.random.default_rng(0)
     y = np.arange(80) % 2
@@ -312,7 +313,7 @@ def test_images_may_have_their_channels_last_and_be_bytes_or_batches():
         ((iter(several),), last),
     ):
         model = InvariantClassifier("erm", settings=settings).fit(*inputs)
-        assert model.model_.schema.shape == (3, 6, 5)
+        assert model.model_.schema.treatment.shape == (3, 6, 5)
         results.append(model.predict_proba(new))
     assert np.ptp(results[0][:, 0]) > 0.1
     for result in results[1:]:
@@ -324,7 +325,7 @@ def test_grey_images_of_bytes_have_one_channel():
     x = np.arange(40 * 12, dtype=np.uint8).reshape(40, 3, 4)
     model = InvariantClassifier("erm", settings={"epochs": 1})
     model.fit(x, np.arange(40) % 2)
-    assert model.model_.schema.shape == (1, 3, 4)
+    assert model.model_.schema.treatment.shape == (1, 3, 4)
     assert model.predict(x).shape == (40,)
 
 
