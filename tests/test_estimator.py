@@ -20,6 +20,7 @@ from cirm.data.sources import make_names_for_array_columns as names
 pytestmark = [
     pytest.mark.filterwarnings("ignore:column .* alone determines:UserWarning"),
     pytest.mark.filterwarnings("ignore:the model predicts nearly the same:UserWarning"),
+    pytest.mark.filterwarnings("ignore:the predictions are constant:UserWarning"),
 ]
 
 QUICK = {"hidden": (16,), "epochs": 60, "batch": 64, "rate": 0.02}
@@ -97,7 +98,6 @@ def test_saving_and_loading_changes_nothing(tmp_path):
         {"network": "cnn", "hidden": (6,), "batch": 16},
     ],
 )
-@pytest.mark.filterwarnings("ignore:the predictions are constant")
 def test_a_loaded_estimator_fits_again_with_the_same_settings(tmp_path, settings):
     x, y = images(40)
     model = InvariantClassifier("erm", settings=settings).fit(x, y)
@@ -295,7 +295,6 @@ def test_batches_of_tables_and_images_and_environments():
     assert model.model_.history[0].rows == 60
 
 
-@pytest.mark.filterwarnings("ignore:the predictions are constant")
 def test_images_may_have_their_channels_last_and_be_bytes_or_batches():
     generator = np.random.default_rng(0)
     y = np.arange(80) % 2
@@ -320,7 +319,6 @@ def test_images_may_have_their_channels_last_and_be_bytes_or_batches():
         assert np.allclose(result, results[0], atol=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore:the predictions are constant")
 def test_grey_images_of_bytes_have_one_channel():
     x = np.arange(40 * 12, dtype=np.uint8).reshape(40, 3, 4)
     model = InvariantClassifier("erm", settings={"epochs": 1})
