@@ -238,7 +238,7 @@ def main() -> None:
     sources = {source.name: source for source in load_sources()}
     runs = [
         {"table": name, "kind": kind, "places": count, "rows": size, "seed": seed}
-        | {"revision": Steady.revision + Steady.table_revision}
+        | {"revision": Steady.table_revision}
         for name in sources
         for kind in KINDS
         for count, size in SHAPES

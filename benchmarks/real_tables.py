@@ -53,7 +53,7 @@ def main() -> None:
         paths = {Path(table.rpartition(":")[0]).name: table for table in tables}
         runs = [
             {"table": name, "plant": plant, "rows": size, "seed": seed}
-            | {"revision": Steady.revision + Steady.table_revision}
+            | {"revision": Steady.table_revision}
             for name in paths
             for plant in ("none", "binary", "numeric")
             for size in SIZES

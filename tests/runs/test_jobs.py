@@ -75,7 +75,7 @@ def test_a_key_stands_for_the_whole_content():
     assert replace(job).key == job.key
 
 
-def test_a_change_for_tables_alone_keeps_the_records_of_images(monkeypatch):
+def test_changes_for_tables_and_for_images_keep_the_records_of_each_other(monkeypatch):
     def make_jobs():
         return [TrainingJob(data, "erm", "joint", (0,)) for data in ("colored", "scm")]
 
@@ -84,7 +84,11 @@ def test_a_change_for_tables_alone_keeps_the_records_of_images(monkeypatch):
     images_after, table_after = make_jobs()
     assert images_after.key == images
     assert table_after.key != table
-    assert table_after.revision == ERM.revision + 1
+    assert table_after.revision == 1
+    monkeypatch.setattr(ERM, "revision", ERM.revision + 5)
+    images_last, table_last = make_jobs()
+    assert images_last.key != images
+    assert table_last.key == table_after.key
 
 
 def test_the_key_of_a_job_without_files_is_the_same_as_ever():

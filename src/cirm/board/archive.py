@@ -59,5 +59,4 @@ def _has_outdated_learner_revision(entry: Entry) -> bool:
         learner = get_learner_class(entry["by"])
     except ValueError:  # a learner of another package, which is not installed here
         return False
-    on_tables = learner.revision + learner.table_revision
-    return entry["revision"] not in (learner.revision, on_tables)
+    return entry["revision"] not in (learner.revision, learner.table_revision)

@@ -81,8 +81,8 @@ class Learner(Generic[State]):
         defaults: Defaults of network settings that differ from the usual ones.
         revision: Number of code changes after which results differ; records of an
             earlier revision are not used any more.
-        table_revision: Number of further changes that leave results on images as they
-            are.
+        table_revision: The same for results on tables, if these are counted on their
+            own; `revision` is then that of images.
         added_later: Paths of tensors of the state that model files of earlier revisions
             lack. They are then as before any data.
         removed_later: Paths of tensors that only model files of earlier revisions have.

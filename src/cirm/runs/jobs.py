@@ -96,7 +96,7 @@ class TrainingJob:
         learner = get_learner_class(self.learner)
         if not learner.table_revision or get_dataset_class(self.dataset).has_images:
             return learner.revision
-        return learner.revision + learner.table_revision
+        return learner.table_revision
 
     @property
     def name(self) -> str:
