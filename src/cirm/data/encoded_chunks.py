@@ -71,18 +71,22 @@ def iterate_encoded_rows_of_source(
     environment_column: str = "",
     needed_columns: Sequence[str] = (),
     keep_bytes: bool = False,
+    columns_to_copy: Collection[str] = (),
 ) -> Iterator[EncodedRowChunk]:
     """Yield the rows of a source, encoded, chunk by chunk.
 
     With `fill_missing`, columns that a table lacks count as missing values; those in
     `needed_columns` must be there. `environment_column` is the column that names the
     environments, if it is another one than the schema's. Inputs are floats, unless
-    bytes are to be kept.
+    bytes are to be kept. Cells of `columns_to_copy` come as a file has them: a code
+    01067 as a number would be 1067.0.
     """
     check_source_matches_schema(source, schema.treatment.kind)
     column = environment_column or schema.environment or source.environment
-    needed_columns = [*needed_columns, *filter(None, [environment_column])]
-    chunks = source.iterate_chunks(list_numeric_columns(schema))
+    named = filter(None, [environment_column])
+    needed_columns = [*needed_columns, *columns_to_copy, *named]
+    numeric = set(list_numeric_columns(schema)).difference(columns_to_copy)
+    chunks = source.iterate_chunks(numeric)
     for chunk in prefetch_chunks(source, chunks):
         frame = chunk.frame
         check_table_has_columns(frame, needed_columns, source.where)

@@ -13,6 +13,7 @@ import pandas as pd
 
 from cirm.data.base import shorten_error_message
 from cirm.data.schema import Schema
+from cirm.data.table_files import detect_separator
 from cirm.model.facts import count_features_of_each_column
 
 SEPARATORS = {"text/csv": ",", "text/tab-separated-values": "\t"}
@@ -140,6 +141,7 @@ def _parse_csv_rows(
             400,
             "the body of the request is not text in the encoding UTF-8. Send UTF-8.",
         ) from None
+    separator = detect_separator(text.lstrip().partition("\n")[0], separator)
     names, *rows = list(_split_csv_lines(text, separator, max_rows)) or [[]]
     names = [name.strip() for name in names]
     for place, name in enumerate(names):
