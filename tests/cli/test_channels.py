@@ -94,9 +94,7 @@ def test_semicolons_of_spreadsheets_with_decimal_commas_are_read(cirm, piped):
     numbers = [name for name in table if table[name].dtype == float]
     assert numbers
     table["note; of the ward"] = "a, b"
-    table.to_csv(
-        "german.csv", sep=";", decimal=",", index=False, encoding="utf-8-sig"
-    )
+    table.to_csv("german.csv", sep=";", decimal=",", index=False, encoding="utf-8-sig")
     # Which rows are held out depends on the name of the file.
     options = ("--target", "outcome", "--held-out", "0", "--model")
     ignored = ("--ignore", "note; of the ward")

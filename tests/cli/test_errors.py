@@ -100,6 +100,7 @@ CASES = [
     ("a target that is not a column", {"bad.csv": GOOD}, FIT.replace("outcome", "nope")),
     ("a missing target", {"bad.csv": rows("37,m,yes>37,m,")}, FIT),
     ("a target with a single class", {"bad.csv": GOOD.replace("no\n", "yes\n")}, FIT),
+    ("a target that differs in every row", {"bad.csv": "a,outcome\n" + "".join(f"{n % 7},P-{n}\n" for n in range(30))}, FIT),
     ("dates as the target", {"bad.csv": "a,outcome\n1,2024-01-01\n2,2024-01-02\n"}, FIT),
     ("text as a regression target", {"bad.csv": GOOD}, FIT + " --task regression"),
     ("text among numbers", {"bad.csv": rows("37,m>old,m")}, FIT),
