@@ -12,13 +12,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cirm.data.cell_errors import (
+    check_table_has_columns,
     describe_file_and_row,
     quote_column_names,
     raise_error_for_first_bad_value,
 )
 from cirm.data.columns import (
     ColumnEncoding,
-    check_table_has_columns,
 )
 from cirm.data.schema import (
     Schema,
@@ -165,7 +165,10 @@ def _encode_chunk_of_rows(
             absent = [name for name in wanted if name not in frame.columns]
             frame = frame.assign(**dict.fromkeys(absent, np.nan))
         check_table_has_columns(
-            frame, wanted, where, "rename one, or use --fill-missing"
+            frame,
+            wanted,
+            where,
+            "rename one, or use --fill-missing (in Python fill_missing=True)",
         )
         return encoding.encode(frame)
     if inputs.shape[1:] != schema.treatment.shape:

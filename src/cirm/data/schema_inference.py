@@ -19,8 +19,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cirm.data.array_files import convert_array_to_text
-from cirm.data.cell_errors import raise_error_for_first_bad_value
-from cirm.data.columns import ColumnEncoding, TableEncoding, check_table_has_columns
+from cirm.data.cell_errors import (
+    check_table_has_columns,
+    raise_error_for_first_bad_value,
+)
+from cirm.data.columns import ColumnEncoding, TableEncoding
 from cirm.data.encoded_chunks import (
     SYNONYMS,
     check_no_target_is_missing,
@@ -151,8 +154,9 @@ def infer_schema(
     if not target:
         raise ValueError(
             f"{source.where}: no target is given, so it is unclear what to predict. "
-            "For a table, name the column to predict with --target; for an NPZ file, "
-            "save an array named y; for images, use one folder for each class."
+            "For a table, name the column to predict with --target (in Python "
+            "target=); for an NPZ file, save an array named y; for images, use one "
+            "folder for each class."
         )
     column = options.environment or source.environment
     weight = options.weight or source.weight
