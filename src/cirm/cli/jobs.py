@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from cirm.cli.progress import (
     show_progress_of_jobs,
     show_progress_of_single_step,
 )
+from cirm.wording import format_count
 
 if TYPE_CHECKING:
     from cirm.runs.durations import JobCostEstimate
@@ -136,4 +138,6 @@ def describe_jobs_left_by_time_budget(
 def format_core_minutes(seconds: float) -> str:
     """Format processor time."""
     minutes = seconds / 60
+    if minutes < 1:
+        return format_count(math.ceil(seconds), "core-second")
     return f"{minutes:.{0 if minutes >= 10 else 1}f} core-minutes"

@@ -199,7 +199,7 @@ class SteadyNetworkEngine:
 
     def outputs(self, state: SteadyNetworkState, inputs: Tensor) -> Tensor:
         """Return logits [replica, sample, n, k], or values [replica, 1, n, 1]."""
-        inputs = inputs.to(state.members)
+        inputs = inputs.to(state.members.dtype)
         if not self.learner.classes:
             inputs = scale_inputs(inputs, state.inputs)
             mean = compute_ensemble_member_outputs(
