@@ -166,7 +166,12 @@ class SteadyNetworkEngine:
         fit, judgements = train_stable_ensemble(
             self._compute_network_outputs,
             choose_start_networks_of_ensemble(
-                state, self.init(randomness.at("restart")).members, outcomes
+                self._compute_network_outputs,
+                state,
+                self.init(randomness.at("restart")).members,
+                outcomes,
+                seen,
+                known,
             ),
             seen,
             known,
@@ -230,14 +235,14 @@ class SteadyNetworkEngine:
             return state
         state = states.remove_adaptation_from_state(state)
         with torch.no_grad():
-            stable, values = self._compute_stable_logits(
-                state, inputs.to(state.members)
+            raw, values = self._compute_raw_logits(
+                state, inputs.to(state.members.dtype)
             )
         parts = [
             estimate_adaptation_of_replica(
-                select_state_of_replica(state, r), stable[r], values[r]
+                select_state_of_replica(state, r), raw[r], values[r]
             )
-            for r in range(len(stable))
+            for r in range(len(raw))
         ]
         return state._replace(adaptation=stack_states_of_replicas(parts))
 
@@ -335,19 +340,25 @@ class SteadyNetworkEngine:
         self, state: SteadyNetworkState, inputs: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
         """Return the stable logits [replica, n, k], and the values [feature, n]."""
+        raw, values = self._compute_raw_logits(state, inputs)
+        corrected = [
+            correct_stable_logits_by_features(
+                select_state_of_replica(state, r), raw[r], values[r]
+            )
+            for r in range(len(inputs))
+        ]
+        return torch.stack(corrected), values
+
+    def _compute_raw_logits(
+        self, state: SteadyNetworkState, inputs: Tensor
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Return the logits of the networks, [replica, n, k], and the values."""
         seen, values = self._remove_features_from_inputs(state, inputs, state.found)
         seen = scale_inputs(seen, state.inputs)
         logits = compute_ensemble_member_outputs(
             self._compute_network_outputs, state.members, seen
         )
-        logits = subtract_mean_logit(logits).mean(1)
-        corrected = [
-            correct_stable_logits_by_features(
-                select_state_of_replica(state, r), logits[r], values[r]
-            )
-            for r in range(len(inputs))
-        ]
-        return torch.stack(corrected), values
+        return subtract_mean_logit(logits).mean(1), values
 
     def _score_easiest_predictor(
         self,

@@ -19,6 +19,7 @@ from cirm.learners.steady.directions_statistics import (
     count_image_channels,
     count_image_statistics,
 )
+from cirm.learners.steady.directions_tables import NOISE
 from cirm.learners.steady.directions_views import FeatureHidingView
 from cirm.memory import select_state_of_replica
 
@@ -64,7 +65,9 @@ class SteadyNetworkState(NamedTuple):
         inputs: Shift and factor of what networks see.
         correction: What is subtracted from the stable logits for each value,
             [replica, feature, value, class].
-        temperature: Factor of the stable logits, [replica].
+        temperature: Factor of the stable logits in earlier versions, [replica].
+        calibration: Factors of the stable logits and their weights, for each share of
+            labels that are noise, [replica, share, 2].
         moments: Class means and scatter of inputs and statistics, without `traces`.
         kernel: The same of random features of inputs, as the stable model sees them.
         width: Of the kernel, [replica].
@@ -93,6 +96,7 @@ class SteadyNetworkState(NamedTuple):
     inputs: InputScale
     correction: Tensor
     temperature: Tensor
+    calibration: Tensor
     moments: ClassMeansAndScatter
     kernel: ClassMeansAndScatter
     width: Tensor
@@ -132,6 +136,7 @@ def create_initial_directions_state(members: Tensor) -> SteadyNetworkState:
         inputs=create_identity_input_scale(replicas),
         correction=empty,
         temperature=torch.ones(replicas),
+        calibration=empty,
         moments=ClassMeansAndScatter(empty, empty, empty),
         kernel=ClassMeansAndScatter(empty, empty, empty),
         width=zero,
@@ -175,6 +180,7 @@ def allocate_directions_state_tensors(
 
     return state._replace(
         correction=allocate_zeros_for_each_replica(j, k, k),
+        calibration=allocate_zeros_for_each_replica(len(NOISE), 2),
         moments=allocate_class_moments(d),
         kernel=allocate_class_moments(FEATURES),
         scale=ImageStatisticsScale(

@@ -103,7 +103,7 @@ class Steady(Learner[Any]):
     defaults = {"hidden": (100,), "activation": "relu", "dropout": 0.5}
     min_steps = 0  # training stops early by held-out rows
     adapts = True
-    revision = 12
+    revision = 13
     table_revision = 7
     added_later = (
         "state.cluster",
@@ -123,6 +123,7 @@ class Steady(Learner[Any]):
         "state.arrivals.slopes",
         "state.arrivals.slope_variances",
         "state.adaptation.found",
+        "state.calibration",
     )
     removed_later = (
         "state.curves.cuts",
