@@ -114,13 +114,15 @@ def prepare_leaderboard_datasets(
 ) -> tuple[list[PreparedLeaderboardDataset], dict[str, str]]:
     """Draw the data of all columns once; return also why some are left out."""
     prepared, absent = [], {}
+    known: set[str] = set()  # data sets whose features need not be computed again
     for column in columns:
         try:
-            data = tuple(
-                create_and_draw_dataset(column.dataset, variant.data, progress)
-                for variant in column.variants
-            )
-            prepared.append(PreparedLeaderboardDataset(column, data))
+            data = []
+            for variant in column.variants:
+                show = None if column.dataset in known else progress
+                data.append(create_and_draw_dataset(column.dataset, variant.data, show))
+                known.add(column.dataset)
+            prepared.append(PreparedLeaderboardDataset(column, tuple(data)))
         except (FileNotFoundError, ValueError) as error:
             absent[column.title] = str(error)
     return prepared, absent

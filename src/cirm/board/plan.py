@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,7 @@ class LeaderboardTask:
         own = {n: format_setting_value(v) for n, v in self.row.settings.items()}
         return {**common, **own}
 
-    @property
+    @cached_property
     def search(self) -> SettingsRandomSearch:
         """The search over settings, which draws the same trials for every seed."""
         from cirm.learners import parse_learner_settings

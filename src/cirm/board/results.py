@@ -118,6 +118,23 @@ def find_best_learner_of_dataset(summary: Mapping[str, Any], column: str) -> str
     return max(known, key=lambda row: known[row]["unseen"]["mean"]) if known else ""
 
 
+def list_best_learners_of_datasets(
+    summary: Mapping[str, Any], count: int
+) -> dict[str, list[tuple[str, float]]]:
+    """Return the learners with the highest mean unseen scores by title of column."""
+    best = {}
+    for column in summary["columns"]:
+        scores = [
+            (row, own[column["name"]]["unseen"]["mean"])
+            for row, own in summary["cells"].items()
+            if column["name"] in own
+        ]
+        if scores:
+            scores.sort(key=lambda pair: -pair[1])
+            best[column["title"]] = scores[:count]
+    return best
+
+
 def _compute_percentage_of_better_learners(
     row: str, column: str, scores: Scores
 ) -> list[float]:
