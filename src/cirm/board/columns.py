@@ -29,7 +29,18 @@ RANKED = {"gusto": "average precision"}
 """Columns with few positives, where the accuracy of all learners is that of the most
 frequent class: what is shown instead."""
 
+IMAGES, PACS, TABLES = "Images", "PACS", "Tables"
+
 NO_SWEEP = {"sweep": ""}  # further unseen places, which the board does not show
+
+
+DISPLAY_GROUPS = {
+    "colored": IMAGES,
+    "shortcuts": IMAGES,
+    "rotated": IMAGES,
+    "pacs": PACS,
+}
+"""In which of its tables the board shows a data set; the others are tables."""
 
 
 class EnvironmentOrderVariant(NamedTuple):
@@ -63,6 +74,11 @@ class LeaderboardDataset:
     variants: tuple[EnvironmentOrderVariant, ...]
     rule: str = "worst-group"
     measure: str = ACCURACY
+
+    @property
+    def group(self) -> str:
+        """The table of the board in which it is shown: images, PACS or tables."""
+        return DISPLAY_GROUPS.get(self.dataset, TABLES)
 
 
 @dataclass(frozen=True, eq=False)
