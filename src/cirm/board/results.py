@@ -54,6 +54,7 @@ def summarise_leaderboard(plan: LeaderboardPlan, folder: Path) -> dict[str, Any]
             {
                 "name": prepared.column.name,
                 "title": prepared.column.title,
+                "group": prepared.column.group,
                 "task": prepared.task,
                 "rule": prepared.column.rule,
                 "measure": prepared.column.measure,
