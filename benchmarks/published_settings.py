@@ -11,8 +11,8 @@ simulations are ours: nothing is compared with the authors' own numbers.
 - `sfb` (Eastwood et al. 2023, anti-causal): X_S equals Y in 75 % of all cases
   everywhere, X_U in 95 % and 70 % where trained and 10 % at the new place.
 - `label-shift` (Saerens et al. 2002): classes N(0, 4I) and N(2 / sqrt(20), I) in 20
-  dimensions, 500 examples of each class; 1,000 at places with other frequencies. The exact
-  value is the accuracy of the best classifier that knows these frequencies.
+  dimensions, 500 examples of each class; 1,000 at places with other frequencies. The
+  exact value is the accuracy of the best classifier that knows these frequencies.
 """
 
 from __future__ import annotations
