@@ -138,6 +138,11 @@ class Steady(Learner[Any]):
         known = isinstance(self.likelihood, CrossEntropy)
         return self.likelihood.classes if known else 0  # type: ignore[attr-defined]
 
+    @property
+    def trains_network(self) -> bool:
+        """Whether it trains a network, as it does when it searches directions."""
+        return self.view != "columns"
+
     def init(self, randomness: Randomness) -> Any:  # noqa: ANN401
         """Return the state before any data."""
         return self._create_engine_for_inputs().init(randomness)
