@@ -242,7 +242,7 @@ def _find_reason_not_to_adapt_regression(
         return 2
     if float(state.numbers.stable[4]) < LEAST_CORRELATION:
         return 3
-    if 2 * float(state.leak[1]) > WORST_LEAK:
+    if 2 * float(state.leak[1]) > WORST_LEAK or bool(state.unexplained):
         return 4
     rows, before, after = state.gains.double().unbind(-1)
     return 5 if float((rows * (before - after)).sum()) < 0 else 0

@@ -26,6 +26,7 @@ from cirm.learners.steady.directions_regression_views import (
     NumberHidingView,
     fit_number_hiding_view,
     hide_number_in_rows,
+    measure_visibility_of_number,
 )
 from cirm.learners.steady.directions_search import (
     ClassMeansAndScatter,
@@ -41,11 +42,13 @@ from cirm.learners.steady.directions_statistics import (
     ImageStatisticsScale,
     append_image_statistics,
 )
+from cirm.learners.steady.directions_views import HIDDEN
 
-RIDGES = (0.01, 0.1, 1.0, 10.0, 100.0)  # in mean variances: directions that vary little
+RIDGES = (100.0, 10.0, 1.0, 0.1, 0.01)  # in mean variances: directions that vary little
 # show more noise
+ENTRY_RIDGES = (100.0, 1.0, 0.1)  # the first one reads the entries alone
 LARGEST = (1, 3, 10, 30)  # numbers of axes or entries that changed most
-ENTRY_RIDGES = (0.1, 1.0, 100.0)  # the last one reads the entries alone
+SAME = 0.5  # standard errors, by which chance prefers a way that asks for less
 CONSTANT = 1e-6  # of the largest variance: entries that vary less say nothing
 CLEAR = 2.0  # standard errors of a change along a pattern that other rows have shown
 
@@ -143,9 +146,10 @@ def search_for_unstable_numbers(
             break
         reader = _standardise_reader(reader, rows)
         own = read_number(reader, rows)
-        view, seen, hides = fit_number_hiding_view(
-            seen, own, targets, settings.shape, settings.scale
-        )
+        parts = own, targets, settings.shape, settings.scale
+        if values and measure_visibility_of_number(seen, *parts) < HIDDEN:
+            break  # a trace of the numbers that are known: the view hides it, too
+        view, seen, hides = fit_number_hiding_view(seen, *parts, reader.pattern)
         is_hidden &= hides
         effect = torch.zeros(4).double()
         if past.moments is not None:
@@ -193,18 +197,18 @@ def fit_reader_of_changed_number(
     whole = get_slope_of_moments(moments[1]) - get_slope_of_moments(moments[0])
     whole = whole * precision.sum().sqrt()
     first, second = halves @ standard
-    best: tuple[float, Tensor] = (CLEAR, torch.zeros(0))
-    for one, other, both in zip(
-        *(_shrink_change_of_slopes(c, spread, axes) for c in (*halves, whole)),
-        strict=True,
-    ):
-        z = one @ second / one.norm().clamp(min=1e-12)
-        z = z + other @ first / other.norm().clamp(min=1e-12)
-        if float(z) / 2 > best[0]:
-            best = float(z) / 2, both
-    if not len(best[1]):
+    ones, others, shrunk = (
+        torch.stack(_shrink_change_of_slopes(c, spread, axes)) for c in (*halves, whole)
+    )
+    z = sum(
+        part @ other / part.norm(dim=1).clamp(min=1e-12)
+        for part, other in ((ones, second), (others, first))
+    )
+    z = torch.as_tensor(z) / 2
+    if float(z.max()) < CLEAR:
         return None
-    along = best[1] / best[1].norm()
+    along = shrunk[int((z > z.max() - SAME).nonzero()[0])]
+    along = along / along.norm()
     return NumberReader(
         standard @ along,
         axes.vectors @ (along * axes.variances.sqrt()),
@@ -217,7 +221,7 @@ def _shrink_change_of_slopes(
 ) -> list[Tensor]:
     """Return a change [d], shrunk in several ways, in standard errors along axes [a].
 
-    `spread` [d] is the sum of squares of each entry.
+    Those that say most about how it should look come first. `spread` [d] is the sum of squares of each entry.
     """
 
     def keep_largest(values: Tensor, sizes: Tensor, count: int) -> Tensor:
@@ -232,12 +236,12 @@ def _shrink_change_of_slopes(
 
     along = change @ axes.vectors / axes.variances.sqrt()
     sizes = change / spread.clamp(min=CONSTANT * float(spread.max()) + 1e-12).sqrt()
-    parts = [read_with_ridge(change, ridge) for ridge in RIDGES]
-    for count in LARGEST:
-        parts.append(keep_largest(along, along, count))
-        few = keep_largest(change, sizes, count)
-        parts += [read_with_ridge(few, ridge) for ridge in ENTRY_RIDGES]
-    return parts
+    entries = [keep_largest(change, sizes, count) for count in LARGEST]
+    alone, *ridges = ENTRY_RIDGES
+    parts = [read_with_ridge(few, alone) for few in entries]
+    parts += [read_with_ridge(few, ridge) for few in entries for ridge in ridges]
+    parts += [keep_largest(along, along, count) for count in LARGEST]
+    return parts + [read_with_ridge(change, ridge) for ridge in RIDGES]
 
 
 def _standardise_reader(reader: NumberReader, rows: Tensor) -> NumberReader:

@@ -62,10 +62,12 @@ def fit_number_hiding_view(
     targets: Tensor,
     shape: tuple[int, ...],
     scale: ImageStatisticsScale,
+    pattern: Tensor,
 ) -> tuple[NumberHidingView, Tensor, bool]:
     """Return the simplest view that hides a number, rows in it, and if it is hidden.
 
-    If none hides it, it is the view that shows it least.
+    If none hides it, it is the view that shows it least. `pattern` [d] is what the number
+    adds to vectors, as known from all places.
     """
     channels = count_image_channels(shape)
     still = torch.zeros(channels, POWERS).to(rows)
@@ -80,7 +82,9 @@ def fit_number_hiding_view(
     for gains in choices:
         view = NumberHidingView(gains, torch.zeros_like(rows[0]))
         mixed = hide_number_in_rows(view, rows, numbers)
-        view = view._replace(pattern=_fit_pattern_of_number(mixed, numbers, targets))
+        if len(shape) == 3:
+            pattern = _fit_pattern_of_number(mixed, numbers, targets)
+        view = view._replace(pattern=pattern)
         seen = hide_number_in_rows(view, rows, numbers)
         visible = measure_visibility_of_number(seen, numbers, targets, shape, scale)
         if best is None or visible < best[0]:
