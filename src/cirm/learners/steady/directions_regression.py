@@ -35,6 +35,7 @@ from cirm.learners.steady.directions_statistics import fit_image_statistics_scal
 from cirm.learners.steady.directions_training import (
     LabelledTrainingRows,
     Model,
+    NetworkEnsemble,
     compute_ensemble_member_outputs,
     select_held_out_outputs_of_members,
     train_ensemble_members,
@@ -101,17 +102,15 @@ def observe_regression_stage(
         outcomes.append(outcome)
     seen = torch.stack([o.rows.float() for o in outcomes]).view(inputs.shape)
     seen = scale_inputs(seen, state.inputs)
-    fit = train_ensemble_members(
-        settings.model,
+    fit, outputs, held_out = _train_ensemble_beside_numbers(
+        settings,
         state.members,
         LabelledTrainingRows(seen, y, torch.zeros(*y.shape, 1)),
-        settings.likelihood,
-        settings.descent,
+        [o.values for o in outcomes],
+        environment_of_row,
         randomness.at("train"),
         watch,
     )
-    outputs = compute_ensemble_member_outputs(settings.model, fit.params, seen)
-    held_out = select_held_out_outputs_of_members(outputs, fit.folds)
     parts = [
         _update_regression_state_of_replica(
             select_state_of_replica(state, r),
@@ -125,6 +124,57 @@ def observe_regression_stage(
         for r in replicas
     ]
     return stack_states_of_replicas(parts)._replace(members=fit.params)
+
+
+def _train_ensemble_beside_numbers(
+    settings: RegressionSettings,
+    initial_params: Tensor,
+    rows: LabelledTrainingRows,
+    numbers: list[Tensor],
+    environment_of_row: Tensor,
+    randomness: Randomness,
+    watch: Watch,
+) -> tuple[NetworkEnsemble, Tensor, Tensor]:
+    """Return an ensemble, and its outputs [replica, member, n, 1], also held out.
+
+    What the numbers [number, n] of a replica say is a fixed part of its outputs, so that
+    the networks need not learn what of them the view still shows. How much they say
+    depends on what the networks leave open, so these are trained twice.
+    """
+
+    def train(offset: Tensor) -> tuple[NetworkEnsemble, Tensor, Tensor]:
+        fit = train_ensemble_members(
+            settings.model,
+            initial_params,
+            rows._replace(offset=offset),
+            settings.likelihood,
+            settings.descent,
+            randomness,
+            watch,
+        )
+        outputs = compute_ensemble_member_outputs(
+            settings.model, fit.params, rows.inputs
+        )
+        return fit, outputs, select_held_out_outputs_of_members(outputs, fit.folds)
+
+    fit, outputs, held_out = train(rows.offset)
+    if not any(len(own) for own in numbers):
+        return fit, outputs, held_out
+    offset = rows.offset.clone()
+    for r, own in enumerate(numbers):
+        y = rows.targets[r].double()
+        stable, _, _ = _remove_leak(held_out[r, :, 0].double(), own, y)
+        parts, _ = _calibrate_stable_outputs(stable, outputs[r, ..., 0].double(), y)
+        for place in environment_of_row.unique().tolist():
+            here = environment_of_row == place
+            effects = [measure_effect_on_target(u, y[here]) for u in own[:, here]]
+            if effects:
+                slope, _, level, noise = torch.stack(effects).T
+                weights = slope / noise.clamp(min=1e-9)
+                precision = 1 / float(parts[3]) + weights @ slope
+                said = weights @ (own[:, here] - level[:, None]) / precision
+                offset[r, here, 0] = said.to(offset)
+    return train(offset)
 
 
 def predict_regression_values(

@@ -28,9 +28,7 @@ from cirm.learners.steady.directions_statistics import (
 )
 from cirm.learners.steady.directions_views import COLOUR, HIDDEN
 
-POWERS = (
-    3  # of the number in the logarithm of a gain: a share of 0.1 to 0.9 needs three
-)
+POWERS = 5  # of the number in the logarithm of a gain
 FARTHEST = 3.0  # standard deviations, beyond which a polynomial is not continued
 
 
