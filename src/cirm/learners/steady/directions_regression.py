@@ -1,10 +1,10 @@
 """The engine for images, embeddings and long vectors of which a number is predicted.
 
 As with classes, what inputs say is compared with earlier environments: here the slopes
-of the inputs on the target. A change leads to a number u that the inputs contain, and to
-a view of the inputs without it, from which an ensemble learns. What u says is its slope
-on the target in an environment: known where there are labels, and the slope on stable
-predictions where there are none.
+of the inputs on the target. A change leads to a number u that the inputs contain, and
+to a view of the inputs without it, from which an ensemble learns. What u says is its
+slope on the target in an environment: known where there are labels, and the slope on
+stable predictions where there are none.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def observe_regression_stage(
     """Search for unstable numbers, then learn what holds without them."""
     shape, replicas = tuple(inputs.shape[2:]), range(len(inputs))
     if not bool(state.places[0]):
-        spread = targets.std(1).clamp(min=1e-6)
+        is_single = targets.shape[1] == 1  # so that there is no spread
+        spread = targets.std(1, correction=0 if is_single else 1).clamp(min=1e-6)
         state = state._replace(frame=torch.stack([targets.mean(1), spread], 1))
     y = (targets - state.frame[:, :1]) / state.frame[:, 1:]
     if is_first := not state.numbers.effects.numel():  # or of an earlier version
@@ -137,9 +138,9 @@ def _train_ensemble_beside_numbers(
 ) -> tuple[NetworkEnsemble, Tensor, Tensor]:
     """Return an ensemble, and its outputs [replica, member, n, 1], also held out.
 
-    What the numbers [number, n] of a replica say is a fixed part of its outputs, so that
-    the networks need not learn what of them the view still shows. How much they say
-    depends on what the networks leave open, so these are trained twice.
+    What the numbers [number, n] of a replica say is a fixed part of its outputs, so
+    that the networks need not learn what of them the view still shows. How much they
+    say depends on what the networks leave open, so these are trained twice.
     """
 
     def train(offset: Tensor) -> tuple[NetworkEnsemble, Tensor, Tensor]:
@@ -286,7 +287,7 @@ def _update_regression_state_of_replica(
         found=torch.tensor(float(len(values))),
         looks=torch.tensor(float(outcome.looks)),
         unexplained=state.unexplained + float(outcome.is_unexplained),
-        leak=torch.tensor([*leak, 1 - float(stable[3] / targets.var())]),
+        leak=torch.tensor([*leak, float(stable[4].square())]),
         numbers=state.numbers._replace(stable=stable, halves=outcome.halves),
     )
     for place in environment_of_row.unique().tolist():
@@ -315,8 +316,8 @@ def _remove_leak(
     """Return outputs [n] without what they know of numbers, given the target.
 
     Also what of each number is subtracted, and the size of the leak with its standard
-    error, in units of what a standard deviation of the target changes. What may be noise
-    is shrunk.
+    error, in units of what a standard deviation of the target changes. What may be
+    noise is shrunk.
     """
     if not len(numbers):
         return outputs, torch.zeros(0).double(), (0.0, 0.0)
@@ -331,7 +332,7 @@ def _remove_leak(
     size = (rest @ slopes).square().mean().sqrt()
     error = (noise * count / n).sqrt()
     kept = (1 - (error / size.clamp(min=1e-12)).square()).clamp(min=0)
-    unit = (parts[1].abs() * targets.std()).clamp(min=1e-6)
+    unit = (parts[1].abs() * targets.std(correction=0)).clamp(min=1e-6)
     slopes = kept * slopes
     outputs = outputs - slopes @ numbers
     return outputs, slopes, (float(size / unit), float(error / unit))
@@ -350,11 +351,17 @@ def _calibrate_stable_outputs(
     total = rest.square().sum().clamp(min=1e-12)
     slope = ((rest * goal).sum() / total).clamp(min=0)
     variance = (goal - slope * rest).square().mean().clamp(min=1e-6)
-    correlation = (rest * goal).sum() / (total * goal.square().sum()).sqrt()
+    spread = (total * goal.square().sum()).sqrt()
+    correlation = (rest * goal).sum() / spread.clamp(min=1e-12)
     predictions = level + slope * rest
-    gain = outputs.var(1).mean() / outputs.mean(0).var().clamp(min=1e-12)
+    gain = _measure_spread(outputs).mean() / _measure_spread(outputs.mean(0))
     parts = centre, slope * gain.clamp(1.0, 2.0), level, variance, correlation
     return torch.stack(parts), predictions
+
+
+def _measure_spread(outputs: Tensor) -> Tensor:
+    """Return the variance of outputs [..., n], which is not zero."""
+    return outputs.var(-1, correction=0).clamp(min=1e-12)
 
 
 def _store_number_in_state(

@@ -44,9 +44,9 @@ class PriorOfSlope(NamedTuple):
 class SlopeEstimate(NamedTuple):
     """A posterior of the slope of a number, from rows without labels.
 
-    `draws` [DRAWS, 3] are effects at its quantiles, `slope` and `error` the least-squares
-    estimate, `limit` the largest slope that the variance of the number allows, and `gain`
-    the log likelihood that the slope gains.
+    `draws` [DRAWS, 3] are effects at its quantiles, `slope` and `error` the estimate by
+    least squares, `limit` the largest slope that the variance of the number allows, and
+    `gain` the log likelihood that the slope gains.
     """
 
     draws: Tensor
@@ -197,7 +197,9 @@ def choose_effects_for_prediction(state: SteadyNetworkState, trust: str) -> Tens
     mean = torch.zeros(1, found, 3).double()
     for j in range(found):
         effects = state.numbers.effects[:places, j].double()
-        effects = effects[effects[:, 1] > 0]
+        effects = effects[effects[:, 1] > 0]  # an earlier version kept none
+        if not len(effects):
+            continue
         summary = combine_effects_of_environments(effects[:, 0], effects[:, 1])
         low, high = summary.compute_prediction_interval()
         if trust == "average" or bool(low > 0) or bool(high < 0):

@@ -1,4 +1,4 @@
-"""Put into words which directions of a regression are unstable, and what was adapted."""
+"""Put into words which directions of a regression are unstable, and what they mean."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def explain_regression_with_networks(
     if state.unexplained[0]:
         more = "More than that changed between places" if found else change
         evidence.append(
-            f"{more}, and no direction explains it. Evaluate the model on labelled rows "
-            "of a new place before you rely on it there."
+            f"{more}, and no direction explains it. Evaluate the model on labelled "
+            "rows of a new place before you rely on it there."
         )
     if found:
         size, error, explained = state.leak[0].tolist()
@@ -43,8 +43,8 @@ def explain_regression_with_networks(
             "At first, the unstable directions still changed the predictions of the "
             f"stable model, by {size:.0%} of what one standard deviation of the target "
             f"changes (standard error {error:.0%}). This part has been subtracted. The "
-            f"stable model alone now explains {max(0.0, explained):.0%} of the variance "
-            "of held-out rows."
+            f"stable model alone now explains {explained:.0%} of the variance of "
+            "held-out rows."
         )
     explanation: dict[str, Any] = {"verdict": verdict, "evidence": evidence}
     explanation["unstable"] = unstable
@@ -59,6 +59,8 @@ def _describe_unstable_number(state: SteadyNetworkState, index: int) -> dict[str
     for slope, variance, _, _ in state.numbers.effects[
         0, : int(state.places[0]), index
     ].tolist():
+        if not variance:  # an earlier version kept no effect
+            continue
         half = 1.96 * variance**0.5
         effects.append({"effect": slope, "low": slope - half, "high": slope + half})
     p_value = float(state.p_values[0, index])
@@ -96,9 +98,9 @@ def _describe_adapted_regression(
                 "sentence": (
                     "Per standard deviation of the target, "
                     f"{entry['feature']} changed by "
-                    f"{join_words([f'{slope:.2f}' for slope in seen])} of its own at the "
-                    f"places seen; here it is estimated to change by {here:.2f} (95 % "
-                    f"interval {low:.2f} to {high:.2f}, from {rows} rows without "
+                    f"{join_words([f'{slope:.2f}' for slope in seen])} of its own at "
+                    f"the places seen; here it is estimated to change by {here:.2f} "
+                    f"(95 % interval {low:.2f} to {high:.2f}, from {rows} rows without "
                     "labels). Predictions use this estimate."
                 ),
             }

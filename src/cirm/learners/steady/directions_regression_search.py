@@ -69,7 +69,7 @@ class FoundNumber(NamedTuple):
 
 
 class NumberSearchOutcome(NamedTuple):
-    """What a search gives: new numbers, rows in the view, numbers [number, n] of rows."""
+    """What a search gives: new numbers, rows in the view, and `values` [number, n]."""
 
     found: list[FoundNumber]
     rows: Tensor
@@ -221,7 +221,8 @@ def _shrink_change_of_slopes(
 ) -> list[Tensor]:
     """Return a change [d], shrunk in several ways, in standard errors along axes [a].
 
-    Those that say most about how it should look come first. `spread` [d] is the sum of squares of each entry.
+    Those that say most about how it should look come first. `spread` [d] is the sum of
+    squares of each entry.
     """
 
     def keep_largest(values: Tensor, sizes: Tensor, count: int) -> Tensor:
@@ -278,7 +279,7 @@ def remove_numbers_from_rows(
     shape: tuple[int, ...],
     scale: ImageStatisticsScale,
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """Return rows [n, d] as the stable model and as the search sees them, and numbers."""
+    """Return rows [n, d] as the model and as the search see them, and numbers."""
     seen, values = rows, []
     rows = append_image_statistics(rows, shape, scale)
     for reader, view in known:

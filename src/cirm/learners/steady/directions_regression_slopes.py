@@ -2,8 +2,8 @@
 
 In a regression, slopes take the place of differences between class means. With targets
 in units of two standard deviations, the line through the inputs has a value at -1/2 and
-one at 1/2. These two are stored like the means of two classes, with as many rows as give
-their difference the precision of the slope, so that all tests for classes apply.
+one at 1/2. These two are stored like the means of two classes, with as many rows as
+give their difference the precision of the slope, so that all tests for classes apply.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def fit_slopes_on_target(rows: Tensor, targets: Tensor) -> SlopeFit:
 def compute_slope_moments(rows: Tensor, targets: Tensor) -> ClassMeansAndScatter:
     """Return the line through rows [n, d] as the means of two classes."""
     fit = fit_slopes_on_target(rows, targets)
-    counts = torch.full((2,), 2 * fit.precision).to(rows)
+    counts = torch.full((2,), 2 * fit.precision).double()
     means = torch.stack([fit.level - fit.slope / 2, fit.level + fit.slope / 2])
     freedom = max(1, len(rows) - 3)
     residuals = fit.residuals * (4 * fit.precision / freedom) ** 0.5

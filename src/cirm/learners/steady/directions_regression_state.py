@@ -27,8 +27,8 @@ PLACES = 32  # environments whose effects are kept apart
 class NumberReader(NamedTuple):
     """A number as a linear function of inputs and statistics.
 
-    It is rows [n, d] times `scores` [d] less `centre`, and `pattern` [d] is what it adds
-    to the inputs: `scores` times `pattern` is one.
+    It is rows [n, d] times `scores` [d] less `centre`, and `pattern` [d] is what it
+    adds to the inputs: `scores` times `pattern` is one.
     """
 
     scores: Tensor

@@ -62,10 +62,9 @@ def fit_number_hiding_view(
     scale: ImageStatisticsScale,
     pattern: Tensor,
 ) -> tuple[NumberHidingView, Tensor, bool]:
-    """Return the simplest view that hides a number, rows in it, and if it is hidden.
+    """Return the view that hides a number best, rows in it, and if it is hidden.
 
-    If none hides it, it is the view that shows it least. `pattern` [d] is what the number
-    adds to vectors, as known from all places.
+    `pattern` [d] is what the number adds to vectors, as known from all places.
     """
     channels = count_image_channels(shape)
     still = torch.zeros(channels, POWERS).to(rows)
@@ -75,7 +74,7 @@ def fit_number_hiding_view(
             rows.unflatten(1, (channels, -1)), numbers, targets
         )
         if gains.any():
-            choices.insert(0, gains)
+            choices.append(gains)
     best: tuple[float, NumberHidingView, Tensor] | None = None
     for gains in choices:
         view = NumberHidingView(gains, torch.zeros_like(rows[0]))
@@ -87,8 +86,6 @@ def fit_number_hiding_view(
         visible = measure_visibility_of_number(seen, numbers, targets, shape, scale)
         if best is None or visible < best[0]:
             best = visible, view, seen
-        if visible < HIDDEN:
-            break
     assert best is not None
     return best[1], best[2], best[0] < HIDDEN
 

@@ -47,10 +47,11 @@ class DirectionsAdaptation(NamedTuple):
     """What was learned from rows without labels.
 
     `draws` [replica, draw, feature, class, value] are logarithms of tables, `tables`
-    and `error` the estimate. In a regression `draws` [replica, draw, number, 3] are
-    slopes, levels and variances, `tables` [replica, number, 3] a slope and its interval,
-    and `error` [replica, 1] is the logarithm of the factor of residuals. `notes` [replica, 4] the number of rows, the code of
-    the refusal (0: none), and the mean log likelihood of a row before and after.
+    and `error` the estimate, and `notes` [replica, 4] the number of rows, the code of
+    the refusal (0: none), and the mean log likelihood of a row before and after. In a
+    regression `draws` [replica, draw, number, 3] are slopes, levels and variances,
+    `tables` [replica, number, 3] a slope and its interval, `error` [replica, 1] is the
+    logarithm of the factor of residuals, and the last note the log likelihood gained.
     """
 
     draws: Tensor
