@@ -8,7 +8,8 @@ every environment, together with its spread over environments, and again in a ne
 environment from its unlabelled rows (`adapt`).
 
 Tables are searched by column, images and embeddings by direction; see
-`cirm.learners.steady.columns` and `cirm.learners.steady.directions`.
+`cirm.learners.steady.columns`, `cirm.learners.steady.directions` and, for numbers to
+predict, `cirm.learners.steady.directions_regression`.
 """
 
 from __future__ import annotations
