@@ -91,7 +91,10 @@ def draw_environments(kind: str, seed: int, is_oracle: bool) -> list[Environment
 
 
 def measure_explained_variance(
-    learner: Learner[Any], state: Any, inputs: Tensor, targets: Tensor
+    learner: Learner[Any],
+    state: Any,  # noqa: ANN401
+    inputs: Tensor,
+    targets: Tensor,
 ) -> float:
     """Return the explained variance in percent."""
     with torch.no_grad():

@@ -50,6 +50,7 @@ ENTRY_RIDGES = (100.0, 1.0, 0.1)  # the first one reads the entries alone
 LARGEST = (1, 3, 10, 30)  # numbers of axes or entries that changed most
 SAME = 0.5  # standard errors, by which chance prefers a way that asks for less
 CONSTANT = 1e-6  # of the largest variance: entries that vary less say nothing
+REST = 0.1  # of the level: a number leaves traces, which are no change of their own
 CLEAR = 2.0  # standard errors of a change along a pattern that other rows have shown
 
 
@@ -142,7 +143,7 @@ def search_for_unstable_numbers(
         before = reduce(pool_slopes_of_halves, halves[:turn])
         reader = fit_reader_of_changed_number(compared, before, halves[turn])
         if reader is None:
-            is_unexplained = True
+            is_unexplained = not found or compared.p_value < REST * alpha
             break
         reader = _standardise_reader(reader, rows)
         own = read_number(reader, rows)
