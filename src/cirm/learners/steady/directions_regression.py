@@ -198,8 +198,8 @@ def predict_regression_values(
             adapt.choose_effects_for_prediction(one, settings.trust),
             float(one.numbers.stable[3]),
         )
-        results.append(means.mean(0))
-    return torch.stack(results)[:, None, :, None].float() * scale + shift
+        results.append(means)
+    return torch.stack(results)[..., None].float() * scale + shift
 
 
 def adapt_regression_state(

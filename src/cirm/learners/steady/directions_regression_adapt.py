@@ -194,7 +194,7 @@ def choose_effects_for_prediction(state: SteadyNetworkState, trust: str) -> Tens
     draws = state.adaptation.draws[:, :found].double()
     if trust == "invariant" or not found or draws.any():
         return draws
-    mean = torch.zeros(1, found, 3).double()
+    mean = torch.zeros_like(draws)
     for j in range(found):
         effects = state.numbers.effects[:places, j].double()
         effects = effects[effects[:, 1] > 0]  # an earlier version kept none
@@ -207,7 +207,7 @@ def choose_effects_for_prediction(state: SteadyNetworkState, trust: str) -> Tens
             spread = noise + float(state.numbers.stable[3]) * effects[:, 0].var(
                 correction=0
             )
-            mean[0, j] = torch.stack([summary.mean, level, spread])
+            mean[:, j] = torch.stack([summary.mean, level, spread])
     return mean
 
 

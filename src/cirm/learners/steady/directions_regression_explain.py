@@ -73,8 +73,9 @@ def _describe_unstable_number(state: SteadyNetworkState, index: int) -> dict[str
         "p_value": p_value,
         "sentence": (
             f"per standard deviation of the target, direction {index + 1} changes by "
-            f"{slopes} of its own at the places seen (in order of arrival, with 95 % "
-            f"intervals); its meaning changed between them (p = {p_value:.2g})."
+            f"{slopes} standard deviations of its own at the places seen (in order of "
+            f"arrival, with 95 % intervals); its meaning changed between them "
+            f"(p = {p_value:.2g})."
         ),
     }
 
@@ -98,10 +99,10 @@ def _describe_adapted_regression(
                 "sentence": (
                     "Per standard deviation of the target, "
                     f"{entry['feature']} changed by "
-                    f"{join_words([f'{slope:.2f}' for slope in seen])} of its own at "
-                    f"the places seen; here it is estimated to change by {here:.2f} "
-                    f"(95 % interval {low:.2f} to {high:.2f}, from {rows} rows without "
-                    "labels). Predictions use this estimate."
+                    f"{join_words([f'{slope:.2f}' for slope in seen])} standard "
+                    "deviations of its own at the places seen; here it is estimated "
+                    f"to change by {here:.2f} (95 % interval {low:.2f} to {high:.2f}, "
+                    f"from {rows} rows without labels). Predictions use this estimate."
                 ),
             }
         )
