@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from cirm.environments import Stage
+from cirm.learners.steady import directions_regression as regression
 from cirm.learners.steady import directions_state as states
 from cirm.learners.steady import directions_tables as tables
 from cirm.learners.steady.directions_adapt import (
@@ -33,6 +34,9 @@ from cirm.learners.steady.directions_reference import (
     count_correct_answers_by_class,
     predict_with_easiest_feature_ensemble,
     train_easiest_predictor,
+)
+from cirm.learners.steady.directions_regression_explain import (
+    explain_regression_with_networks,
 )
 from cirm.learners.steady.directions_stable import (
     RowsWithKnownFeatures,
@@ -104,12 +108,13 @@ class SteadyNetworkEngine:
         is_first = not bool(state.places[0])
         if is_first and self.learner.network.accepts_scaled_inputs:
             state = state._replace(inputs=fit_input_scale(inputs))
-        if not self.learner.classes:
-            return self._observe_regression_stage(
-                state, inputs, targets, randomness, watch
-            )
         sizes = torch.tensor([len(environment) for environment in stage])
         places = torch.repeat_interleave(torch.arange(len(stage)), sizes)
+        if not self.learner.classes:
+            rows = inputs, targets, places
+            return regression.observe_regression_stage(
+                self._get_regression_settings(), state, *rows, randomness, watch
+            )
         shape = tuple(inputs.shape[2:])
         if not state.tables.numel():
             state = states.allocate_directions_state_tensors(
@@ -206,12 +211,9 @@ class SteadyNetworkEngine:
         """Return logits [replica, sample, n, k], or values [replica, 1, n, 1]."""
         inputs = inputs.to(state.members.dtype)
         if not self.learner.classes:
-            inputs = scale_inputs(inputs, state.inputs)
-            mean = compute_ensemble_member_outputs(
-                self._compute_network_outputs, state.members, inputs
-            ).mean(1)
-            shift, scale = state.frame[:, :, None, None].unbind(1)
-            return (mean * scale + shift).unsqueeze(1)
+            return regression.predict_regression_values(
+                self._get_regression_settings(), state, inputs
+            )
         if not state.tables.numel():  # nothing learned yet
             outputs = compute_ensemble_member_outputs(
                 self._compute_network_outputs, state.members, inputs
@@ -231,7 +233,11 @@ class SteadyNetworkEngine:
 
     def adapt(self, state: SteadyNetworkState, inputs: Tensor) -> SteadyNetworkState:
         """Estimate what the features say in the environment of unlabelled inputs."""
-        if not self.learner.classes or not state.tables.numel():
+        if not self.learner.classes:
+            return regression.adapt_regression_state(
+                self._get_regression_settings(), state, inputs.float()
+            )
+        if not state.tables.numel():
             return state
         state = states.remove_adaptation_from_state(state)
         with torch.no_grad():
@@ -250,9 +256,9 @@ class SteadyNetworkEngine:
         self, state: SteadyNetworkState, columns: Mapping[str, int], environments: int
     ) -> dict[str, Any]:
         """Explain which features are unstable and what an adaptation changed."""
-        return explain_state_of_networks(
-            state, self.learner.classes, self.learner.trust
-        )
+        if not self.learner.classes:
+            return explain_regression_with_networks(state, self.learner.trust)
+        return explain_state_of_networks(state, self.learner.trust)
 
     def _compute_network_outputs(
         self, params: Tensor, inputs: Tensor, noise: RandomDraws | None
@@ -435,29 +441,8 @@ class SteadyNetworkEngine:
                 tally[r] = torch.stack(hypothesis.tallies).sum(0)
         return state._replace(reference=EasiestPredictorState(params, tally, views))
 
-    def _observe_regression_stage(
-        self,
-        state: SteadyNetworkState,
-        inputs: Tensor,
-        targets: Tensor,
-        randomness: Randomness,
-        watch: Watch,
-    ) -> SteadyNetworkState:
-        """Return the state after a stage of numbers: the ensemble learns all inputs."""
-        frame = state.frame
-        if not bool(state.places[0]):
-            spread = targets.std(1).clamp(min=1e-6)
-            frame = torch.stack([targets.mean(1), spread], 1)
-        targets = (targets - frame[:, :1]) / frame[:, 1:]
-        offset = torch.zeros(*targets.shape, 1)
-        inputs = scale_inputs(inputs, state.inputs)
-        fit = train_ensemble_members(
-            self._compute_network_outputs,
-            state.members,
-            LabelledTrainingRows(inputs, targets, offset),
-            self.learner.likelihood,
-            self.learner.descent,
-            randomness.at("train"),
-            watch,
-        )
-        return state._replace(members=fit.params, frame=frame, places=state.places + 1)
+    def _get_regression_settings(self) -> regression.RegressionSettings:
+        """Return what a regression needs of the learner."""
+        own = self.learner
+        parts = own.likelihood, own.descent, own.level, own.trust
+        return regression.RegressionSettings(self._compute_network_outputs, *parts)

@@ -13,6 +13,10 @@ from cirm.learners.steady.directions_inputs import (
     create_identity_input_scale,
 )
 from cirm.learners.steady.directions_kernel import FEATURES
+from cirm.learners.steady.directions_regression_state import (
+    UnstableNumbersState,
+    create_empty_numbers_state,
+)
 from cirm.learners.steady.directions_search import RANK, ClassMeansAndScatter
 from cirm.learners.steady.directions_statistics import (
     ImageStatisticsScale,
@@ -45,7 +49,10 @@ class DirectionsAdaptation(NamedTuple):
 
     `draws` [replica, draw, feature, class, value] are logarithms of tables, `tables`
     and `error` the estimate, and `notes` [replica, 4] the number of rows, the code of
-    the refusal (0: none), and the mean log likelihood of a row before and after.
+    the refusal (0: none), and the mean log likelihood of a row before and after. In a
+    regression `draws` [replica, draw, number, 3] are slopes, levels and variances,
+    `tables` [replica, number, 3] a slope and its interval, `error` [replica, 1] is the
+    logarithm of the factor of residuals, and the last note the log likelihood gained.
     """
 
     draws: Tensor
@@ -88,6 +95,7 @@ class SteadyNetworkState(NamedTuple):
             of the stable model on held-out rows, [replica, 3].
         reference: The easiest predictor.
         adaptation: What was learned from rows without labels.
+        numbers: The unstable numbers of a regression.
     """
 
     members: Tensor
@@ -115,6 +123,7 @@ class SteadyNetworkState(NamedTuple):
     leak: Tensor
     reference: EasiestPredictorState
     adaptation: DirectionsAdaptation
+    numbers: UnstableNumbersState
 
 
 class KnownUnstableFeature(NamedTuple):
@@ -157,6 +166,7 @@ def create_initial_directions_state(members: Tensor) -> SteadyNetworkState:
         leak=torch.zeros(replicas, 3),
         reference=EasiestPredictorState(members, empty, zero),
         adaptation=DirectionsAdaptation(empty, empty, empty, torch.zeros(replicas, 4)),
+        numbers=create_empty_numbers_state(replicas),
     )
 
 

@@ -8,7 +8,8 @@ every environment, together with its spread over environments, and again in a ne
 environment from its unlabelled rows (`adapt`).
 
 Tables are searched by column, images and embeddings by direction; see
-`cirm.learners.steady.columns` and `cirm.learners.steady.directions`.
+`cirm.learners.steady.columns`, `cirm.learners.steady.directions` and, for numbers to
+predict, `cirm.learners.steady.directions_regression`.
 """
 
 from __future__ import annotations
@@ -124,6 +125,15 @@ class Steady(Learner[Any]):
         "state.arrivals.slope_variances",
         "state.adaptation.found",
         "state.calibration",
+        "state.numbers.readers.scores",
+        "state.numbers.readers.pattern",
+        "state.numbers.readers.centre",
+        "state.numbers.views.gains",
+        "state.numbers.views.pattern",
+        "state.numbers.effects",
+        "state.numbers.halves.slopes",
+        "state.numbers.halves.precision",
+        "state.numbers.stable",
     )
     removed_later = (
         "state.curves.cuts",
@@ -179,7 +189,11 @@ class Steady(Learner[Any]):
 
     def get_residual_ratio_after_adapting(self, state: Any) -> float:  # noqa: ANN401
         """Return by what factor an adaptation has made residuals smaller."""
-        return 1.0 if self.view == "directions" else float(state.adaptation.residual)
+        if self.view != "directions":
+            return float(state.adaptation.residual)
+        known = state.adaptation
+        is_used = not self.classes and known.error.numel() and known.notes[0, 0]
+        return math.exp(float(known.error[0, 0])) if is_used else 1.0
 
     def explain(
         self,
