@@ -13,7 +13,7 @@ from cirm.learners.steady.columns_effects import (
     LEAST_EFFECT,
     LEAST_VALUE_EFFECT,
     EffectEstimates,
-    average_alignments_over_classes,
+    combine_alignments_of_environments,
 )
 from cirm.learners.steady.columns_refuse import MOST_LEAK
 from cirm.learners.steady.columns_residual import (
@@ -160,17 +160,18 @@ def _find_columns_with_changed_effect(
     places = state.places
     leaders = torch.zeros_like(is_tested)
     leaders[state.unit[is_tested]] = True
-    peers = state.needed & ~state.unstable
     if places.alignment.shape[2] > 1:
-        alignments = _get_alignments(state)
-        summary = combine_effects_of_environments(*alignments)
-        shares = _divide_significance_level(summary, leaders, level, LEAST_ALIGNMENT)
-        p_values = compute_p_values_given_usual_spread(*alignments, peers, state.unit)
-        found = (p_values < shares) & (summary.spread > LEAST_ALIGNMENT)
+        alignment = combine_alignments_of_environments(
+            places.alignment, places.alignment_variance
+        )
+        shares = _divide_significance_level(alignment, leaders, level, LEAST_ALIGNMENT)
+        found = alignment.compute_p_value_against_spread_and_drift() < shares
+        found = found & (alignment.spread > LEAST_ALIGNMENT)
     else:
         effects = places.contrasts.compute_effects_and_variances()
         if places.score_effects.shape[1]:
             effects, is_tested = _get_effects_of_block_scores(state), leaders
+        peers = state.needed & ~state.unstable
         found = _find_effects_that_change(
             effects,
             is_tested,
@@ -207,19 +208,12 @@ def compute_p_values_of_blocks(state: SteadyTableState, is_cluster: bool) -> Ten
             clusters[:, :, :1], clusters[:, :, 1:]
         )
     elif places.alignment.shape[2] > 1:
-        summary = combine_effects_of_environments(*_get_alignments(state))
+        summary = combine_alignments_of_environments(
+            places.alignment, places.alignment_variance
+        )
     else:
         summary = combine_effects_of_environments(*_get_effects_of_block_scores(state))
     return summary.compute_p_value_against_spread_and_drift()[:, 0]
-
-
-def _get_alignments(state: SteadyTableState) -> Effects:
-    """Return the alignments [e, d, 1] of units, of many classes."""
-    places = state.places
-    cases = places.targets * places.rows[:, None]
-    return average_alignments_over_classes(
-        places.alignment, places.alignment_variance, cases
-    )
 
 
 def _get_effects_of_block_scores(state: SteadyTableState) -> Effects:
