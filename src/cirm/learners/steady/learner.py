@@ -105,7 +105,7 @@ class Steady(Learner[Any]):
     min_steps = 0  # training stops early by held-out rows
     adapts = True
     revision = 13
-    table_revision = 7
+    table_revision = 8
     added_later = (
         "state.cluster",
         "state.simple",
