@@ -354,6 +354,25 @@ def test_a_product_that_turns_around_is_no_longer_used():
     assert score(learner, state, places[2]) > expected - 3
 
 
+@pytest.mark.parametrize("part", ["a class in the middle", "all classes"])
+def test_strong_columns_of_many_classes_may_change_a_little(part):
+    """One class that the column hardly shows moves, or all effects shrink by 1.5 %."""
+    places = []
+    for number in range(4):
+        generator = torch.Generator().manual_seed(number)
+        y = torch.randint(4, (400,), generator=generator)
+        x = torch.randn(400, 3, generator=generator)
+        means = torch.tensor([-4.0, 0.3, -2.0, 4.0])
+        if part == "all classes":
+            means = torch.tensor([-4.0, -2.0, 2.0, 4.0]) * (1 - 0.015 * number)
+        else:
+            means[1] -= 0.3 * number
+        x[:, 0] += means[y]
+        places.append(Environment(f"{number}", x, y, Task.classification(4)))
+    _, state = train(Stream.create_sequential(places))
+    assert not state.unstable.any()
+
+
 def test_columns_of_a_product_keep_their_meaning_where_their_means_differ():
     """The slope of one column is the mean of the other, which is another everywhere."""
     places = []

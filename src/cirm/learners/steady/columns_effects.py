@@ -18,7 +18,6 @@ from torch import Tensor
 from cirm.learners.steady.columns_basis import ROWS_AT_ONCE
 from cirm.learners.steady.meta_analysis import (
     UNKNOWN,
-    EffectMetaAnalysis,
     combine_effects_of_environments,
 )
 
@@ -391,25 +390,30 @@ def measure_alignment_with_first_effects(
     return mean, torch.where(counts < FEWEST_CASES, UNKNOWN, variance)
 
 
-def combine_alignments_of_environments(
-    means: Tensor, variances: Tensor
-) -> EffectMetaAnalysis:
-    """Summarise alignments [e, d, k] over environments, one number for each unit.
+def average_alignments_over_classes(
+    means: Tensor, variances: Tensor, cases: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the alignments of units, and their variances, as one number each.
 
-    Classes that were measured everywhere count by their precision.
+    Classes count by their rows. By the precision of their alignment, those of which a
+    unit says nothing would count most, since their alignment is zero without an error.
+    Classes that were not measured everywhere are left out.
+
+    Args:
+        means: Alignments [e, d, k] of environments.
+        variances: Their sampling variances.
+        cases: Rows of each class, [e, k].
 
     Returns:
-        The summary, of tensors [d, 1].
+        Means and variances, [e, d, 1].
     """
     known = (variances < UNKNOWN).all(0)
-    weights = torch.where(known, 1 / variances.sum(0), 0.0)
+    weights = torch.where(known, 1 / (1 / cases.clamp(min=1)).sum(0), 0.0)
     weights = weights / weights.sum(1, keepdim=True).clamp(min=1e-300)
     mean = (weights * means).sum(2, keepdim=True)
     variance = (weights.square() * variances).sum(2, keepdim=True)
     is_known = known.any(1, keepdim=True)
-    return combine_effects_of_environments(
-        mean, torch.where(is_known, variance, UNKNOWN)
-    )
+    return mean, torch.where(is_known, variance, UNKNOWN)
 
 
 def _find_independent_features(gram_matrix: Tensor, n_rows: int) -> Tensor:
