@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -120,7 +120,7 @@ class Steady(Learner[Any]):
     adapts = True
     revision = 12
     table_revision = 7
-    added_later = (
+    added_later: ClassVar[tuple[str, ...]] = (
         "state.cluster",
         "state.simple",
         "state.places.cluster_effects",
@@ -140,7 +140,7 @@ class Steady(Learner[Any]):
         "state.adaptation.found",
     )
     added_later += _list_paths_in_state_of_both_views(added_later)
-    removed_later = (
+    removed_later: ClassVar[tuple[str, ...]] = (
         "state.curves.cuts",
         "state.curves.values",
         "state.places.clusters",
