@@ -229,7 +229,7 @@ def images(rows, seed=0):
     return x, y
 
 
-@pytest.mark.parametrize("learner", ["erm", "c-bvirm"])
+@pytest.mark.parametrize("learner", ["erm", "c-bvirm", "steady"])
 def test_a_network_of_ones_own_is_trained(tmp_path, learner):
     x, y = images(80)
     settings = {"epochs": 20, "rate": 0.02, "batch": 40}
@@ -248,6 +248,14 @@ def test_a_network_of_ones_own_is_trained(tmp_path, learner):
         InvariantClassifier.load(tmp_path / "m.cirm")
     with pytest.raises(ValueError, match="but the model was trained with"):
         InvariantClassifier.load(tmp_path / "m.cirm", network=Small(3))
+
+
+def test_the_default_learner_predicts_images_and_adapts_to_them():
+    x, y = images(80)
+    sites = ["a"] * 40 + ["b"] * 40
+    model = InvariantClassifier(settings={"epochs": 20}).fit(x, y, environments=sites)
+    assert model.score(x, y) > 0.9
+    assert model.adapt(x).score(x, y) > 0.9
 
 
 def test_a_network_of_ones_own_must_fit_the_task():

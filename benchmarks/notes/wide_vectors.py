@@ -83,7 +83,7 @@ def measure_view(
     seconds = time.process_time() - start
     x, y = places[2]
     learner, state = model.model_.learner, model.model_.state
-    found = learner.list_unstable_features(state)[0]
+    found = (learner.list_unstable_features(state) or [[]])[0]
     scores = [100 * (m.predict(x) == y).mean() for m in (model, model.adapt(x))]
     words = ", ".join(found) or "nothing"
     return [view, words, *(f"{score:.1f}" for score in scores), f"{seconds:.1f} s"]

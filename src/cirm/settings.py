@@ -7,6 +7,7 @@ import re
 import types
 import typing
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Literal, TypeVar, Union
 
 T = TypeVar("T")
@@ -14,12 +15,17 @@ T = TypeVar("T")
 
 def list_setting_fields(cls: type) -> dict[str, tuple[Any, Any]]:
     """Return the type and default of each setting of a dataclass, by name."""
-    hints = typing.get_type_hints(cls)
+    hints = _get_type_hints(cls)
     return {
         f.name: (hints[f.name], _get_field_default(f))
         for f in dataclasses.fields(cls)
         if f.init
     }
+
+
+@lru_cache(maxsize=200)  # evaluating the hints of a learner takes a millisecond
+def _get_type_hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
 
 
 def parse_settings_by_type(

@@ -7,6 +7,7 @@ import pytest
 from cirm.board.figure import SeenAndUnseenScore, choose_plot_points_to_label
 from cirm.board.page import (
     build_leaderboard_page,
+    build_tables_of_leaderboard_groups,
     render_leaderboard_markdown,
     write_leaderboard_summary_paragraph,
 )
@@ -31,11 +32,14 @@ def make_cell(unseen, adapted=None):
 def summary():
     rows = {f"learner {n}": (20.0 + n, 50.0 + n) for n in range(12)}
     rows |= {"erm": (15.0, 70.0), "steady": (65.0, 68.0)}
-    columns = [("d", "digits", "worst-group"), ("t", "a table", "next")]
+    columns = [
+        ("d", "digits", "worst-group", "Images"),
+        ("t", "a table", "next", "Tables"),
+    ]
     cells = {
         name: {
             column: make_cell(value, 80.0 if name == "steady" else None)
-            for (column, _, _), value in zip(columns, values, strict=True)
+            for (column, *_), value in zip(columns, values, strict=True)
         }
         for name, values in rows.items()
     }
@@ -46,8 +50,11 @@ def summary():
     return {
         "rows": [{"name": name, "family": "some"} for name in rows],
         "columns": [
-            {"name": n, "title": t, "rule": r, "task": "classification", "orders": 1}
-            for n, t, r in columns
+            {
+                **{"name": n, "title": t, "rule": r, "group": g},
+                **{"task": "classification", "orders": 1},
+            }
+            for n, t, r, g in columns
         ],
         "seeds": [0, 1],
         "trials": 3,
@@ -84,8 +91,9 @@ def test_the_lead_says_where_ours_leads_and_where_not(summary):
 
 def test_markdown_has_the_oracle_marked_and_what_is_left_out(summary):
     text = render_leaderboard_markdown(summary, "cirm board --quick")
-    assert "| learner | beaten by, % mean | beaten by, % 95 % |" in text
-    assert "digits oracle* |" in text
+    assert "| learner | beaten by, % | 95 % | data sets |" in text
+    assert "| learner | digits unseen | digits oracle* |" in text
+    assert "| learner | a table unseen | a table oracle* |" in text
     assert (
         "This score is unknown in practice, so the oracle is not a fair result." in text
     )
@@ -94,10 +102,24 @@ def test_markdown_has_the_oracle_marked_and_what_is_left_out(summary):
         "Settings chosen by the score on the worst inferred group of held-out training "
         "data: digits." in text
     )
-    first = next(line for line in text.splitlines() if line.startswith("| steady"))
-    assert "| 65.0 ± 1.0 | 68.0 ± 1.0 |" in first
-    assert text.count("80.0 ± 1.0") == 2
+    assert text.count("| steady | 65.0 ± 1.0 | 68.0 ± 1.0 |") == 1
+    assert "| data set | steady |" in text and text.count("| 80.0 ± 1.0 |") == 2
     assert "Made by `cirm board --quick`." in text
+
+
+def test_learners_are_listed_only_where_they_have_a_score(summary):
+    del summary["cells"]["erm"]["d"]
+    ranks, images, tables = build_tables_of_leaderboard_groups(summary)
+    assert [table.title for table in (ranks, images, tables)] == [
+        *("Ranks", "Images", "Tables"),
+    ]
+    assert len(images.rows) == len(tables.rows) - 1 == len(ranks.rows) - 1
+    counts = {row[0].text: row[3].text for row in ranks.rows}
+    assert counts["erm"] == "1" and counts["steady"] == "2"
+    for column in summary["columns"]:
+        column["group"] = "Tables"
+    (only,) = build_tables_of_leaderboard_groups(summary)
+    assert len(only.columns) == 7
 
 
 def test_names_in_the_figure_do_not_lie_on_one_another():
@@ -123,4 +145,4 @@ def test_the_page_can_be_read_and_sorted(browser, summary, tmp_path, width):
     assert browser.run(OVERLAPS) == []
     assert browser.run(OUTSIDE) == []
     assert browser.run("document.documentElement.scrollWidth <= innerWidth")
-    assert browser.run("document.querySelectorAll('table[data-sorted]').length") == 1
+    assert browser.run("document.querySelectorAll('table[data-sorted]').length") == 3

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cirm.board.rows import list_leaderboard_learners
+from cirm.board.rows import SLOW, TIERS, list_leaderboard_learners
 from cirm.learners import LEARNERS
 
 
@@ -29,3 +29,10 @@ def test_a_learner_of_your_own_is_a_row_too():
     assert row.family == "your own"
     with pytest.raises(ValueError, match="no learner 'nope'"):
         list_leaderboard_learners(["nope"])
+
+
+def test_rows_are_run_in_tiers_and_slow_ones_last():
+    assert {*SLOW, *(name for tier in TIERS for name in tier)} <= set(LEARNERS)
+    rows = sorted(list_leaderboard_learners(), key=lambda row: row.priority)
+    assert rows[0].name == "steady"
+    assert {row.learner for row in rows[-len(SLOW) :]} == set(SLOW)

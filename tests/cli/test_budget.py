@@ -32,13 +32,13 @@ def scores(folder):
 def test_the_cost_is_one_line_that_says_where_it_comes_from(monkeypatch):
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     assert describe_expected_cost_of_jobs(estimate()) == (
-        "Expected cost: 6.0 core-minutes, 3 min with 2 workers (from recorded "
-        "durations)."
+        "Expected cost of 3 jobs: 6.0 core-minutes, 3 min with 2 workers (from "
+        "recorded durations)."
     )
     assert describe_expected_cost_of_jobs(estimate(2, 1, share=0.25, workers=1)) == (
-        "Expected cost: 6.0 core-minutes, 24 min with 1 worker (from recorded "
-        "durations and the first steps of some jobs); other programs leave 25% of a "
-        "core to each process."
+        "Expected cost of 3 jobs: 6.0 core-minutes, 24 min with 1 worker (from "
+        "recorded durations and the first steps of some jobs); other programs "
+        "leave 25% of a core to each process."
     )
 
 
@@ -92,7 +92,7 @@ def test_a_run_within_a_budget_continues_to_the_numbers_of_a_run_without(
     parts = [*words, "--out", str(tmp_path / "parts")]
     status, _, error = cirm(*parts, "--budget", "1s")
     assert status == 0
-    assert "Expected cost: " in error
+    assert "Expected cost of " in error
     assert "The time budget of 1 s is used up: " in error
     assert "Run the same command again to run these jobs." in error
     assert len(list((tmp_path / "parts").glob("jobs/*"))) < len(LEARNERS)

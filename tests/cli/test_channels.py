@@ -89,6 +89,46 @@ def test_standard_input_is_one_environment_with_a_digest(cirm, piped):
     assert [digest] == list(other["files"].values())
 
 
+def test_semicolons_of_spreadsheets_with_decimal_commas_are_read(cirm, piped):
+    table = pd.read_csv("clinic-a.csv")
+    numbers = [name for name in table if table[name].dtype == float]
+    assert numbers
+    table["note; of the ward"] = "a, b"
+    table.to_csv("german.csv", sep=";", decimal=",", index=False, encoding="utf-8-sig")
+    # Which rows are held out depends on the name of the file.
+    options = ("--target", "outcome", "--held-out", "0", "--model")
+    ignored = ("--ignore", "note; of the ward")
+    assert cirm("fit", "clinic-a.csv", *options, "c.cirm")[0] == 0
+    assert cirm("fit", "german.csv", *ignored, *options, "g.cirm")[0] == 0
+    shown = cirm("predict", "german.csv", "--model", "g.cirm")[1]
+    wanted = cirm("predict", "clinic-a.csv", "--model", "c.cirm")[1]
+    probabilities = [
+        pd.read_csv(io.StringIO(text))["probability"] for text in (shown, wanted)
+    ]
+    assert (probabilities[0] - probabilities[1]).abs().max() < 1e-5
+    assert piped("german.csv", "predict", "-", "--model", "g.cirm")[1] == shown
+
+
+def test_kept_columns_are_written_as_the_file_has_them(cirm):
+    table = pd.read_csv("clinic-a.csv", dtype=str)
+    table["postcode"] = [f"0{1000 + n % 37}" for n in range(len(table))]
+    table.loc[3, "age"] = ""
+    table.to_csv("codes.csv", index=False)
+    assert cirm("fit", "codes.csv", *FIT)[0] == 0
+    words = ("--model", "m.cirm", "--keep", "postcode", "--keep", "age")
+    shown = pd.read_csv(
+        io.StringIO(cirm("predict", "codes.csv", *words)[1]),
+        dtype=str,
+        keep_default_na=False,
+    )
+    assert shown["postcode"].tolist() == table["postcode"].tolist()
+    assert shown["age"].tolist() == table["age"].tolist()
+    plain = cirm("predict", "codes.csv", "--model", "m.cirm")[1]
+    assert pd.read_csv(io.StringIO(plain))["probability"].tolist() == [
+        float(p) for p in shown["probability"]
+    ]
+
+
 def test_a_bad_row_of_standard_input_is_named(piped, fitted):
     text = Path("clinic-b.csv").read_text().splitlines()
     cells = text[3].split(",")

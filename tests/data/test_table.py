@@ -261,9 +261,9 @@ GAP = r"file '.*', row 2: "
         (",y\n5,0\n", {}, "column 1 has no name. Give every"),
         ("a,,y\n5,1,0\n", {}, "column 2 has no name. Give every"),
         (
-            "a;y\n1;0\n",
+            "a|y\n1|0\n",
             {},
-            "the header 'a;y' is read as a single column. Separate .* with ','",
+            "the header 'a.y' is read as a single column. Separate .* with ','",
         ),
         ("a,y\n1,0\n1,2,3\n", {}, r"does not match the header \(Expected 2 fields"),
         ('a,y\n"1,0\n', {}, r"does not match the header \(EOF inside string"),

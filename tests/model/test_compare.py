@@ -34,6 +34,20 @@ def draw_table(seed, rows=600, rate=0.35, habit=0.9, shift=0.0, kind="classes"):
     return table.assign(outcome=np.where(ill, "ill", "well"))
 
 
+def test_dates_are_shown_as_dates(cirm, tmp_path):
+    days = pd.date_range("2024-01-01", periods=600)
+    for name, shift in (("a", 0), ("b", 400)):
+        table = draw_table(0).assign(day=days + pd.Timedelta(days=shift))
+        table.to_csv(tmp_path / f"{name}.csv", index=False)
+    paths = [str(tmp_path / f"{name}.csv") for name in "ab"]
+    line = next(
+        line
+        for line in cirm("compare", *paths)[1].splitlines()
+        if line.startswith("day ")
+    )
+    assert "2024-10-26   2025-11-30" in line
+
+
 def list_significant(report):
     return {
         (one["column"], one["kind"]) for one in report["inputs"] if one["significant"]

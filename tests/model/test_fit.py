@@ -228,11 +228,19 @@ def test_no_leak_is_seen_where_there_is_none(clinic, quick):
     assert fit(clinic(200, 0.9, 0), "outcome", settings=quick).history[0].notes == ()
 
 
-def test_no_leak_is_seen_where_each_row_has_a_class_of_its_own(clinic, quick):
+def test_a_column_of_nearly_the_same_name_is_suggested(clinic, quick):
+    frame = clinic(60, 0.9, 0).rename(columns={"outcome": "Outcome"})
+    with pytest.raises(ValueError, match=r"column 'outcome'. Did you mean 'Outcome'\?"):
+        fit(frame, "outcome", learner="erm", settings=quick)
+    with pytest.raises(ValueError, match=r"column 'nothing'. The columns are"):
+        fit(frame, "nothing", learner="erm", settings=quick)
+
+
+def test_no_leak_is_seen_where_nearly_each_row_has_a_class_of_its_own(clinic, quick):
     frame = clinic(200, 0.9, 0)
-    frame["outcome"] = [f"class {n}" for n in range(200)]
+    frame["outcome"] = [f"class {max(n, 1)}" for n in range(200)]
     notes = fit(frame, "outcome", learner="erm", settings=quick).history[0].notes
-    assert any("has 200 classes in 200 rows" in note for note in notes)
+    assert any("has 199 classes in 200 rows" in note for note in notes)
     assert not any("alone determines" in note for note in notes)
 
 

@@ -43,6 +43,11 @@ def test_a_converted_column_is_found_and_no_other(has_quartiles, factor):
     assert [change.column for change in changes] == ([] if factor == 1 else ["height"])
 
 
+def test_the_nearest_conversion_is_named():
+    (change,) = detect_columns_in_other_units(make_columns(True), draw_quartiles(9.008))
+    assert "multiplied by 9.008 (lactate in mmol/l and mg/dl)" in change.text
+
+
 def test_files_without_quartiles_have_those_of_a_normal_distribution():
     told = [
         [

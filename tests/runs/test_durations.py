@@ -18,6 +18,7 @@ from cirm.runs.durations import (
 )
 from cirm.runs.jobs import TrainingJob, run_job_and_return_records
 from cirm.runs.local import list_unfinished_jobs
+from cirm.runs.tracker import estimate_training_cost_of_job
 
 NORMAL = MachineSpeed(1.0, 1.0)
 
@@ -150,6 +151,17 @@ def test_a_job_that_ends_while_it_is_timed_is_not_run_again(tmp_path):
     estimates = estimate_job_seconds([first, second], [], NORMAL, tmp_path)
     assert estimates.seconds[first.key] == estimates.seconds[second.key] > 0
     assert list_unfinished_jobs([first, second], tmp_path) == [second]
+
+
+def test_only_some_of_many_kinds_of_job_are_timed_and_all_are_estimated(tmp_path):
+    learners = ("erm", "ewc", "irmv1")
+    jobs = [small_job(n, learner=name) for n in range(1, 21) for name in learners]
+    seconds = estimate_job_seconds(jobs, (), NORMAL, tmp_path, 0.01).seconds
+    assert set(seconds) == {job.key for job in jobs}
+    rates = [seconds[job.key] / estimate_training_cost_of_job(job) for job in jobs]
+    assert min(rates) > 0
+    # Those that were not timed in this hundredth of a second have the mean rate.
+    assert len({f"{rate:.6g}" for rate in rates}) < len(jobs) / 2
 
 
 def test_a_job_that_fails_while_it_is_timed_has_no_estimate(tmp_path):

@@ -12,6 +12,7 @@ import pytest
 
 from cirm import fit, load, predict, save, update
 from cirm.serving.app import RequestSizeLimits
+from tests.serving.conftest import QUICK
 from tests.serving.server import Client, make_table, serve
 
 TOKEN = "a-token-that-nobody-guesses"
@@ -58,6 +59,19 @@ def test_null_is_a_missing_value_and_a_new_category_is_other(client, row):
     rows = [row | {"age": None, "smoker": None}, row | {"scanner": "portable"}]
     status, content = client.predict(rows)
     assert status == 200 and len(content["predictions"]) == 2
+
+
+def test_a_json_number_needs_no_decimal_comma(tmp_path):
+    table = make_table(80)[["age", "outcome"]]
+    text = (table["age"] + 0.5).map(lambda age: f"{age:.1f}".replace(".", ","))
+    path = tmp_path / "model.cirm"
+    save(fit(table.assign(age=text), "outcome", learner="erm", settings=QUICK), path)
+    with serve(path) as client:
+        (row, empty), other = [{"age": 40.5}, {"age": ""}], [{"age": "40,5"}]
+        status, content = client.predict([row, empty])
+        assert status == 200, content
+        wanted = client.predict(other)[1]["predictions"][0]
+        assert content["predictions"][0] == wanted
 
 
 def test_a_row_without_its_identifier_needs_no_note(client, row):

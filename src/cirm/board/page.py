@@ -28,6 +28,18 @@ RULES = {
     "next": "the next place, before it is learned",
     "held-out": "held-out training data",
 }
+SCORE_NOTE = (
+    "Unseen: accuracy in percent (regressions: explained variance in percent) at the "
+    "unseen place, mean ± standard deviation over seeds and orders. * Oracle: settings "
+    "chosen by their score at the unseen place. This score is unknown in practice, so "
+    "the oracle is not a fair result. The oracle can be below the fair choice, because "
+    "trials have fewer seeds and less data than the final runs."
+)
+RANK_NOTE = (
+    "Beaten by: the share of the other learners with a higher score, averaged over the "
+    "data sets, with a bootstrap interval over data sets and seeds. Learners are "
+    "compared on the data sets where both have a score."
+)
 
 
 def build_leaderboard_page(summary: Summary, command: str) -> str:
@@ -42,7 +54,7 @@ def build_leaderboard_page(summary: Summary, command: str) -> str:
             "",
             [page.render_headline_numbers(list_leaderboard_headline_numbers(summary))],
         ),
-        PageSection("Unseen places", [build_leaderboard_table(summary)]),
+        PageSection("Unseen places", build_tables_of_leaderboard_groups(summary)),
         PageSection(
             "Seen and unseen", [_render_plot_of_seen_and_unseen_scores(summary)]
         ),
@@ -70,7 +82,7 @@ def render_leaderboard_markdown(summary: Summary, command: str) -> str:
         command: The command that made the board.
     """
     tables = [
-        build_leaderboard_table(summary),
+        *build_tables_of_leaderboard_groups(summary),
         *_build_tables_of_scores_after_adapting(summary),
     ]
     parts = [
@@ -157,6 +169,37 @@ def list_leaderboard_headline_numbers(summary: Summary) -> list[tuple[str, str]]
     return facts
 
 
+def build_tables_of_leaderboard_groups(summary: Summary) -> list[ReportTable]:
+    """Build a table of ranks, and of the scores on images, on PACS and on tables.
+
+    A board whose data sets are all of one group has a single table.
+    """
+    groups = list(dict.fromkeys(c["group"] for c in summary["columns"]))
+    if len(groups) < 2:
+        return [build_leaderboard_table(summary)]
+    everything = build_leaderboard_table(summary)
+    counts = [str(len(summary["cells"][row[0].text])) for row in everything.rows]
+    ranks = [
+        [*row[:3], ReportCell(count)]
+        for row, count in zip(everything.rows, counts, strict=True)
+    ]
+    headings = ("learner", "beaten by, %", "95 %", "data sets")
+    tables = [ReportTable("Ranks", headings, ranks, [RANK_NOTE])]
+    for group in groups:
+        own = [c["title"] for c in summary["columns"] if c["group"] == group]
+        places = [
+            place
+            for place, column in enumerate(everything.columns)
+            if place == 0 or (column.groups and column.groups[0] in own)
+        ]
+        rows = [[row[place] for place in places] for row in everything.rows]
+        known = [row for row in rows if any(cell != ReportCell() for cell in row[1:])]
+        columns = [everything.columns[place] for place in places]
+        notes = [SCORE_NOTE] if group == groups[-1] else []
+        tables.append(ReportTable(group, columns, known, notes))
+    return tables
+
+
 def build_leaderboard_table(summary: Summary) -> ReportTable:
     """Build the table of unseen scores, with the oracle's choice beside each."""
     rows = []
@@ -183,17 +226,7 @@ def build_leaderboard_table(summary: Summary) -> ReportTable:
             ReportColumn(name, "right", (column["title"],))
             for name in ("unseen", "oracle*")
         ]
-    notes = [
-        "Unseen: accuracy in percent (regressions: explained variance in percent) at "
-        "the unseen place, mean ± standard deviation over seeds and orders. Beaten "
-        "by: the share of the other learners with a higher score, averaged over the "
-        "data sets, with a bootstrap interval over data sets and seeds. * Oracle: "
-        "settings chosen by their score at the unseen place. This score is unknown "
-        "in practice, so the oracle is not a fair result. The oracle can be below "
-        "the fair choice, because trials have fewer seeds and less data than the "
-        "final runs.",
-    ]
-    return ReportTable("Board", columns, rows, notes)
+    return ReportTable("Board", columns, rows, [f"{SCORE_NOTE} {RANK_NOTE}"])
 
 
 def describe_leaderboard_settings(summary: Summary) -> list[str]:
@@ -232,22 +265,20 @@ def _build_leaderboard_score_cell(statistic: Mapping[str, Any] | None) -> Report
 
 def _build_tables_of_scores_after_adapting(summary: Summary) -> list[ReportTable]:
     """Return the table of learners that adapt to rows without labels, if any did."""
-    columns = summary["columns"]
     adapted = {
-        name: [own.get(c["name"], {}).get("adapted") for c in columns]
+        name: {c: cell["adapted"] for c, cell in own.items() if cell.get("adapted")}
         for name, own in summary["cells"].items()
     }
+    adapted = {name: own for name, own in adapted.items() if own}
     rows = [
-        [ReportCell(name), *map(_build_leaderboard_score_cell, own)]
-        for name, own in adapted.items()
-        if any(own)
+        [ReportCell(column["title"]), *map(_build_leaderboard_score_cell, scores)]
+        for column in summary["columns"]
+        if any(scores := [own.get(column["name"]) for own in adapted.values()])
     ]
     if not rows:
         return []
-    headings = [
-        ReportColumn("learner"),
-        *(ReportColumn(c["title"], "right") for c in columns),
-    ]
+    headings = [ReportColumn("data set")]
+    headings += [ReportColumn(name, "right") for name in adapted]
     note = (
         "The same score, after the learner was adapted to all rows of the unseen "
         "place without their labels. It was not used to choose settings."

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +105,7 @@ class LeaderboardTask:
         own = {n: format_setting_value(v) for n, v in self.row.settings.items()}
         return {**common, **own}
 
-    @property
+    @cached_property
     def search(self) -> SettingsRandomSearch:
         """The search over settings, which draws the same trials for every seed."""
         from cirm.learners import parse_learner_settings
@@ -177,19 +179,32 @@ class LeaderboardPlan:
     def split_plan_by_learner_blocks(self) -> list[LeaderboardPlan]:
         """Return plans of some rows on one column each, the most informative first.
 
-        The cells of a block are finished before the next one starts, so that a board
-        that is interrupted has whole cells.
+        A tier of rows goes over all columns before the next one starts, and the cells
+        of a block are finished before those of the next, so that a board that is
+        interrupted has whole columns of the rows that say most.
         """
-        rows = sorted(self.rows, key=lambda row: row.priority)
-        size = self.effort.block
-        if not size:
+        if not self.effort.block:
             return [self]
-        blocks = [
-            [task for task in self.tasks if task.row in some and task.column is column]
-            for some in (rows[n : n + size] for n in range(0, len(rows), size))
-            for column in (prepared.column for prepared in self.columns)
+        rows = sorted(self.rows, key=lambda row: row.priority)
+        blocks = []
+        for _, own in groupby(rows, key=lambda row: row.priority[0]):
+            tier = list(own)
+            for prepared in self.columns:
+                blocks += self._split_column_into_blocks(tier, prepared.column)
+        return [replace(self, tasks=tasks) for tasks in blocks]
+
+    def _split_column_into_blocks(
+        self, rows: Sequence[LeaderboardLearner], column: LeaderboardDataset
+    ) -> list[list[LeaderboardTask]]:
+        """Return the tasks of these rows on a column, for some rows at a time."""
+        own = [
+            tasks
+            for row in rows
+            if (tasks := [t for t in self.tasks if t.row is row and t.column is column])
         ]
-        return [replace(self, tasks=tasks) for tasks in blocks if tasks]
+        size = self.effort.block
+        starts = range(0, len(own), size)
+        return [list(chain(*own[start : start + size])) for start in starts]
 
     def list_trials(self) -> list[SearchTrialJob]:
         """List the jobs of all searches, each once."""

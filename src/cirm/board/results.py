@@ -54,6 +54,7 @@ def summarise_leaderboard(plan: LeaderboardPlan, folder: Path) -> dict[str, Any]
             {
                 "name": prepared.column.name,
                 "title": prepared.column.title,
+                "group": prepared.column.group,
                 "task": prepared.task,
                 "rule": prepared.column.rule,
                 "measure": prepared.column.measure,
@@ -116,6 +117,23 @@ def find_best_learner_of_dataset(summary: Mapping[str, Any], column: str) -> str
     cells = summary["cells"]
     known = {row: own[column] for row, own in cells.items() if column in own}
     return max(known, key=lambda row: known[row]["unseen"]["mean"]) if known else ""
+
+
+def list_best_learners_of_datasets(
+    summary: Mapping[str, Any], count: int
+) -> dict[str, list[tuple[str, float]]]:
+    """Return the learners with the highest mean unseen scores by title of column."""
+    best = {}
+    for column in summary["columns"]:
+        scores = [
+            (row, own[column["name"]]["unseen"]["mean"])
+            for row, own in summary["cells"].items()
+            if column["name"] in own
+        ]
+        if scores:
+            scores.sort(key=lambda pair: -pair[1])
+            best[column["title"]] = scores[:count]
+    return best
 
 
 def _compute_percentage_of_better_learners(

@@ -23,6 +23,8 @@ EXAMPLES = options.format_examples_for_command_help(
     "cirm board --quick --learner steady --learner erm --budget 5m",
 )
 
+N_BEST = 3  # learners of each data set that are printed
+
 
 def run_leaderboard_command(
     quick: Annotated[
@@ -148,11 +150,11 @@ def run_leaderboard_plan(
         archive_finished_jobs,
         restore_records_of_archived_jobs,
     )
-    from cirm.board.page import (
-        build_leaderboard_table,
-        write_leaderboard_summary_paragraph,
-    )
-    from cirm.cli.output import print_lines_to_stderr, print_table
+    from cirm.board.costs import estimate_cost_of_leaderboard
+    from cirm.board.page import write_leaderboard_summary_paragraph
+    from cirm.cli.jobs import describe_expected_cost_of_jobs, get_calibration_limit
+    from cirm.cli.output import print_lines_to_stderr
+    from cirm.cli.progress import show_progress_of_single_step
     from cirm.cli.run import exit_if_jobs_failed
     from cirm.cli.select import run_unfinished_jobs
     from cirm.runs.provenance import find_source_commit
@@ -174,11 +176,21 @@ def run_leaderboard_plan(
         f"{len(plan.list_trials())} trials to choose settings, then runs with the "
         "chosen settings."
     )
+    with show_progress_of_single_step("estimating the cost"):
+        cost = estimate_cost_of_leaderboard(
+            plan, folder, engine, get_calibration_limit(limit)
+        )
+    if cost.core_seconds:
+        whole = "the whole board"
+        print_lines_to_stderr(describe_expected_cost_of_jobs(cost, whole))
     if limit and plan.effort.block:  # a cell at a time, so that it has whole cells
         plan = replace(plan, effort=replace(plan.effort, block=1))
     jobs: list[TrainingJob] = []
     failures: dict[str, str] = {}
     for block in plan.split_plan_by_learner_blocks():
+        if limit and limit.remaining <= 0:
+            print_lines_to_stderr(describe_leaderboard_left_by_time_budget(limit))
+            break
         for kind in ("trials", "chosen settings"):
             own = block.list_trials() if kind == "trials" else block.list_runs(folder)
             failures |= run_unfinished_jobs(
@@ -186,13 +198,52 @@ def run_leaderboard_plan(
             )
             jobs += own
         archive_finished_jobs(jobs, folder, find_source_commit())
-        if limit and limit.remaining <= 0:
-            break
     summary = write_leaderboard_files(plan, folder)
-    print_table(build_leaderboard_table(summary))
+    print_leaderboard_tables(summary)
     typer.echo(write_leaderboard_summary_paragraph(summary))
     typer.echo(f"Wrote the report to {(folder / 'report.html').resolve()}")
     exit_if_jobs_failed(jobs, failures)
+
+
+def describe_leaderboard_left_by_time_budget(limit: WallClockBudget) -> str:
+    """Say that a budget ended before the board was complete, and how to continue."""
+    from cirm.cli.progress import format_duration
+
+    return (
+        f"The time budget of {format_duration(limit.seconds)} is used up. Run the same "
+        "command again to continue the board."
+    )
+
+
+def print_leaderboard_tables(summary: dict[str, Any]) -> None:
+    """Print the ranks of the learners, and the best of each data set.
+
+    The page has the score of every learner on every data set, for which a terminal is
+    too narrow.
+    """
+    from cirm.board.results import list_best_learners_of_datasets
+    from cirm.cli.output import print_rows_as_table
+
+    ranks, cells = summary["ranks"], summary["cells"]
+    rows = [
+        [
+            name,
+            str(len(cells[name])),
+            f"{ranks[name]['mean']:.0f}",
+            f"{ranks[name]['low']:.0f} to {ranks[name]['high']:.0f}",
+        ]
+        for name in sorted(ranks, key=lambda row: ranks[row]["mean"])
+    ]
+    headings = ["learner", "data sets", "beaten by, %", "95 %"]
+    print_rows_as_table("Share of other learners with a higher score", headings, rows)
+    best = [
+        [title, *(f"{name} {score:.1f}" for name, score in own)]
+        for title, own in list_best_learners_of_datasets(summary, N_BEST).items()
+    ]
+    rows = [row + [""] * (N_BEST + 1 - len(row)) for row in best]
+    headings = ["data set", "best", *(f"{n + 2}." for n in range(N_BEST - 1))]
+    title = "Highest mean scores at the unseen place, in percent"
+    print_rows_as_table(title, headings, rows, len(headings))
 
 
 def write_leaderboard_files(plan: LeaderboardPlan, folder: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from cirm.cli.progress import (
     show_progress_of_jobs,
     show_progress_of_single_step,
 )
+from cirm.wording import format_count
 
 if TYPE_CHECKING:
     from cirm.runs.durations import JobCostEstimate
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     Rank = Callable[[Sequence[TrainingJob]], dict[str, Any]]
 
 CALIBRATION_SHARE = 0.1  # of a budget that may be spent on estimating the cost
+MANY_MINUTES = 300  # from here on, hours are easier to read
 BUSY = 0.8  # a process that gets less of a core than this shares it with others
 
 
@@ -32,6 +35,14 @@ def parse_and_start_time_budget(text: str) -> WallClockBudget | None:
     from cirm.runs.job_queue import WallClockBudget, parse_time_budget
 
     return WallClockBudget(parse_time_budget(text)) if text else None
+
+
+def get_calibration_limit(budget: WallClockBudget | None) -> float:
+    """Return the seconds that may be spent on estimating the cost of jobs."""
+    from cirm.runs.durations import CALIBRATION_SECONDS
+
+    share = budget.seconds * CALIBRATION_SHARE if budget else CALIBRATION_SECONDS
+    return min(share, CALIBRATION_SECONDS)
 
 
 def run_jobs_with_progress(
@@ -51,7 +62,7 @@ def run_jobs_with_progress(
     ones; without one, long ones start first, so that all workers finish at about the
     same time.
     """
-    from cirm.runs.durations import CALIBRATION_SECONDS, estimate_cost_of_jobs
+    from cirm.runs.durations import estimate_cost_of_jobs
     from cirm.runs.job_queue import JobQueue
     from cirm.runs.local import get_records_folder
     from cirm.runs.tracker import JobProgressTracker
@@ -64,8 +75,7 @@ def run_jobs_with_progress(
         )
 
     workers, is_local = engine.job_limit, engine.name == "local"
-    share = budget.seconds * CALIBRATION_SHARE if budget else CALIBRATION_SECONDS
-    limit = min(share, CALIBRATION_SECONDS)
+    limit = get_calibration_limit(budget)
     with show_progress_of_single_step("estimating the cost", describe_finished_jobs):
         cost = estimate_cost_of_jobs(
             list_waiting(), finished_job_times, workers, is_local, folder, limit
@@ -95,11 +105,12 @@ def run_jobs_with_progress(
     return failures
 
 
-def describe_expected_cost_of_jobs(cost: JobCostEstimate) -> str:
+def describe_expected_cost_of_jobs(cost: JobCostEstimate, of: str = "") -> str:
     """Describe in one line what jobs are expected to cost, and how this is known."""
+    start = f"Expected cost of {of or format_count(cost.jobs, 'job')}:"
     if not cost.estimates.seconds:
-        return "Expected cost: unknown, because no job could be timed."
-    text = f"Expected cost: {format_core_minutes(cost.core_seconds)}"
+        return f"{start} unknown, because no job could be timed."
+    text = f"{start} {format_core_minutes(cost.core_seconds)}"
     if cost.workers:
         count = f"{cost.workers} worker{'s' if cost.workers > 1 else ''}"
         text += f", {format_duration(cost.wall_seconds)} with {count}"
@@ -136,4 +147,8 @@ def describe_jobs_left_by_time_budget(
 def format_core_minutes(seconds: float) -> str:
     """Format processor time."""
     minutes = seconds / 60
+    if minutes < 1:
+        return format_count(math.ceil(seconds), "core-second")
+    if minutes >= MANY_MINUTES:
+        return f"{minutes / 60:.1f} core-hours"
     return f"{minutes:.{0 if minutes >= 10 else 1}f} core-minutes"

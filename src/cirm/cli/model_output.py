@@ -69,7 +69,8 @@ def print_model_description(content: Content) -> None:
     settings = ", ".join(f"{k}={v}" for k, v in content["settings"].items())
     typer.echo(f"Learner: {content['learner']} ({content['method']})")
     typer.echo(f"Settings: {settings}; seed={content['seed']}")
-    typer.echo(f"Network: {describe_network_settings(content['network'])}")
+    if content["network"]:
+        typer.echo(f"Network: {describe_network_settings(content['network'])}")
     print_environment_scores(content["history"])
     print_class_weights_and_threshold(content)
     print_table(build_model_memory_table(content))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 STANDARD_INPUT = "standard input"  # what messages call it
 Values = Any  # a pandas Series of any type
 
 MAX_LISTED_COLUMNS = 20  # names of columns in a message, which should stay readable
+MOST_COMPARED = 2_000  # names that are compared with a wrong one, in a few ms
 
 
 class InvalidCellError(ValueError):
@@ -70,3 +73,32 @@ def quote_column_names(names: Collection[str]) -> str:
     listed = ", ".join(repr(name) for name in list(names)[:MAX_LISTED_COLUMNS])
     more = len(names) - MAX_LISTED_COLUMNS
     return f"{listed} and {more:,} more" if more > 0 else listed
+
+
+def check_table_has_columns(
+    frame: pd.DataFrame,
+    needed_columns: Collection[str],
+    where: str = "table",
+    remedy: str = "check the spelling",
+) -> None:
+    """Refuse a table in which a column is absent or occurs twice."""
+    if not frame.columns.is_unique:
+        twice = frame.columns[frame.columns.duplicated()]
+        raise ValueError(
+            f"{where}: two columns are called {twice[0]!r}. Rename one of them."
+        )
+    absent = [name for name in needed_columns if name not in frame.columns]
+    if absent:
+        raise InvalidCellError(
+            f"{where}: there is no column {quote_column_names(absent)}. "
+            f"{_suggest_similar_column(absent[0], frame)}The columns are "
+            f"{quote_column_names(frame.columns) or 'none'}; {remedy}.",
+            column=absent[0],
+        )
+
+
+def _suggest_similar_column(name: str, frame: pd.DataFrame) -> str:
+    """Ask whether a column of nearly the same name was meant, if there is one."""
+    known = {str(column).lower(): column for column in frame.columns[:MOST_COMPARED]}
+    similar = get_close_matches(name.lower(), known, n=1, cutoff=0.75)
+    return f"Did you mean {known[similar[0]]!r}? " if similar else ""

@@ -43,8 +43,7 @@ from cirm.data.category_names import (
     may_column_name_persons,
 )
 from cirm.data.cell_errors import (
-    InvalidCellError,
-    quote_column_names,
+    check_table_has_columns,
     raise_error_for_first_bad_value,
 )
 from cirm.data.encoders import EncoderIdentity
@@ -449,27 +448,6 @@ def compute_column_statistics(numbers: Numbers) -> Numbers:
     parts += [np.median(relative, 1), *np.quantile(relative, (0.25, 0.75), axis=1)]
     statistics: Numbers = np.column_stack(parts) * size
     return statistics
-
-
-def check_table_has_columns(
-    frame: pd.DataFrame,
-    needed_columns: Collection[str],
-    where: str = "table",
-    remedy: str = "check the spelling",
-) -> None:
-    """Refuse a table in which a column is absent or occurs twice."""
-    if not frame.columns.is_unique:
-        twice = frame.columns[frame.columns.duplicated()]
-        raise ValueError(
-            f"{where}: two columns are called {twice[0]!r}. Rename one of them."
-        )
-    absent = [name for name in needed_columns if name not in frame.columns]
-    if absent:
-        raise InvalidCellError(
-            f"{where}: there is no column {quote_column_names(absent)}. The columns "
-            f"are {quote_column_names(frame.columns) or 'none'}; {remedy}.",
-            column=absent[0],
-        )
 
 
 def _do_values_look_like_identifiers(name: str, numbers: Numbers) -> bool:

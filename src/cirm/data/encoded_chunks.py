@@ -12,13 +12,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cirm.data.cell_errors import (
+    check_table_has_columns,
     describe_file_and_row,
     quote_column_names,
     raise_error_for_first_bad_value,
 )
 from cirm.data.columns import (
     ColumnEncoding,
-    check_table_has_columns,
 )
 from cirm.data.schema import (
     Schema,
@@ -71,18 +71,22 @@ def iterate_encoded_rows_of_source(
     environment_column: str = "",
     needed_columns: Sequence[str] = (),
     keep_bytes: bool = False,
+    columns_to_copy: Collection[str] = (),
 ) -> Iterator[EncodedRowChunk]:
     """Yield the rows of a source, encoded, chunk by chunk.
 
     With `fill_missing`, columns that a table lacks count as missing values; those in
     `needed_columns` must be there. `environment_column` is the column that names the
     environments, if it is another one than the schema's. Inputs are floats, unless
-    bytes are to be kept.
+    bytes are to be kept. Cells of `columns_to_copy` come as a file has them: a code
+    01067 as a number would be 1067.0.
     """
     check_source_matches_schema(source, schema.treatment.kind)
     column = environment_column or schema.environment or source.environment
-    needed_columns = [*needed_columns, *filter(None, [environment_column])]
-    chunks = source.iterate_chunks(list_numeric_columns(schema))
+    named = filter(None, [environment_column])
+    needed_columns = [*needed_columns, *columns_to_copy, *named]
+    numeric = set(list_numeric_columns(schema)).difference(columns_to_copy)
+    chunks = source.iterate_chunks(numeric)
     for chunk in prefetch_chunks(source, chunks):
         frame = chunk.frame
         check_table_has_columns(frame, needed_columns, source.where)
@@ -161,7 +165,10 @@ def _encode_chunk_of_rows(
             absent = [name for name in wanted if name not in frame.columns]
             frame = frame.assign(**dict.fromkeys(absent, np.nan))
         check_table_has_columns(
-            frame, wanted, where, "rename one, or use --fill-missing"
+            frame,
+            wanted,
+            where,
+            "rename one, or use --fill-missing (in Python fill_missing=True)",
         )
         return encoding.encode(frame)
     if inputs.shape[1:] != schema.treatment.shape:

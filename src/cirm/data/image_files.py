@@ -32,14 +32,18 @@ def list_image_files_in_folder(folder: Path) -> list[Path]:
     Links are followed. Hidden files and folders are ignored, and so is what archives
     made on a Mac contain.
     """
-    images: list[Path] = []
+    images: list[tuple[str, ...]] = []
     for parent, folders, files in os.walk(folder, followlinks=True):
-        path = Path(parent)
+        parts = Path(parent).relative_to(folder).parts
         visible = [f for f in folders if f[0] != "." and f != "__MACOSX"]
-        folders[:] = visible if len(path.relative_to(folder).parts) < 2 else []
+        folders[:] = visible if len(parts) < 2 else []
         names = [name for name in files if name[0] != "."]
-        images += [path / n for n in names if Path(n).suffix.lower() in IMAGE_SUFFIXES]
-    return sorted(images)
+        images += [
+            (*parts, name)
+            for name in names
+            if os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES
+        ]
+    return [folder.joinpath(*parts) for parts in sorted(images)]
 
 
 def read_image_as_pixels(path: Path, side: int, n_channels: int) -> NDArray[np.uint8]:

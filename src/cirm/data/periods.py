@@ -11,8 +11,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
-from cirm.data.cell_errors import raise_error_for_first_bad_value
-from cirm.data.columns import check_table_has_columns
+from cirm.data.cell_errors import (
+    check_table_has_columns,
+    raise_error_for_first_bad_value,
+)
 from cirm.data.schema import Schema
 from cirm.data.sources import DataSource, SourceRowChunk
 from cirm.data.values import (

@@ -19,8 +19,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cirm.data.array_files import convert_array_to_text
-from cirm.data.cell_errors import raise_error_for_first_bad_value
-from cirm.data.columns import ColumnEncoding, TableEncoding, check_table_has_columns
+from cirm.data.cell_errors import (
+    check_table_has_columns,
+    raise_error_for_first_bad_value,
+)
+from cirm.data.columns import ColumnEncoding, TableEncoding
 from cirm.data.encoded_chunks import (
     SYNONYMS,
     check_no_target_is_missing,
@@ -63,6 +66,7 @@ CODE = re.compile(r"\s*(\+|-?0\d|.*[eE])")  # numbers that may be names of class
 PEEK_ROWS = 1_000  # rows that show which columns look like numbers
 PEEK_CELLS = 1_000_000  # cells that are looked at for this, in a second or two
 MOST_COLUMNS = 50_000  # a fit to so many takes about 40 s, a model file 0.5 GB
+FEWEST_DIFFERENT_TARGETS = 20  # of so many rows, classes never all differ
 MOST_CLASSES = 10  # whole numbers with more different values are quantities
 
 
@@ -150,8 +154,9 @@ def infer_schema(
     if not target:
         raise ValueError(
             f"{source.where}: no target is given, so it is unclear what to predict. "
-            "For a table, name the column to predict with --target; for an NPZ file, "
-            "save an array named y; for images, use one folder for each class."
+            "For a table, name the column to predict with --target (in Python "
+            "target=); for an NPZ file, save an array named y; for images, use one "
+            "folder for each class."
         )
     column = options.environment or source.environment
     weight = options.weight or source.weight
@@ -290,6 +295,12 @@ def infer_task_and_encode_targets(
             f"column {name!r}: the target is {names[0]!r} in every row, but "
             "classification needs two or more classes. If other classes come later, "
             "declare all of them with --classes, such as --classes a,b."
+        )
+    if len(names) == len(values) >= FEWEST_DIFFERENT_TARGETS:
+        raise ValueError(
+            f"column {name!r}: the target is different in each of the {len(values):,} "
+            "rows, so no class can be learned. Name another column as the target, or "
+            "use --task regression if it contains quantities."
         )
     column = ColumnEncoding(name, "category", categories=names)
     return torch.from_numpy(indices.astype(np.int64)), Task(names), column

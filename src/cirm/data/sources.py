@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -272,9 +274,9 @@ class ImageFolderSource(DataSource):
 
 def hash_file_or_folder(path: Path) -> str:
     """Return the SHA-256 of a file, or of the names and images in a folder."""
-    if not path.is_dir():
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+    status = path.stat()
+    if not stat.S_ISDIR(status.st_mode):
+        return _hash_file(str(path), status.st_mtime_ns, status.st_size)
     from cirm.data.image_files import list_image_files_in_folder
 
     digest = hashlib.sha256()
@@ -282,6 +284,13 @@ def hash_file_or_folder(path: Path) -> str:
         own = hash_file_or_folder(image)
         digest.update(f"{image.relative_to(path).as_posix()}\0{own}\0".encode())
     return digest.hexdigest()
+
+
+@lru_cache(maxsize=100_000)
+def _hash_file(path: str, modified: int, size: int) -> str:
+    """Return the SHA-256 of a file, which is read once while it is not modified."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def make_names_for_array_columns(n_columns: int, prefix: str = "x") -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from cirm.data.sources import (
 from cirm.data.values import MISSING
 
 TEXT_SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+QUOTED = re.compile('"[^"]*"?')
 PARQUET = (".parquet", ".pq")
 SMALL_CELLS = 500_000  # a table of so many is kept in memory between two passes
 PACKED_STARTS = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
@@ -163,6 +165,7 @@ def _read_text_file_in_chunks(
     numeric_columns: Collection[str],
     rows_per_chunk: int,
 ) -> Iterator[pd.DataFrame]:
+    separator = _detect_separator_of_file(open_file(), separator)
     options: Any = {"sep": separator, "encoding": "utf-8-sig", "skipinitialspace": True}
     with _explain_errors_of_reading_text_file(where):
         names = _read_column_names_from_header(open_file(), options)
@@ -191,6 +194,26 @@ def _read_text_file_in_chunks(
         if len(rest):
             yield _set_column_names_of_chunk(rest, names, where, count)
             count += len(rest)
+
+
+def detect_separator(header: str, usual: str) -> str:
+    """Return the separator of a header: in CSV a comma, semicolon or tab.
+
+    Where decimals have a comma, spreadsheets write CSV with semicolons.
+    """
+    if usual != ",":
+        return usual
+    unquoted = QUOTED.sub("", header)
+    return max(usual, ";", "\t", key=unquoted.count)
+
+
+def _detect_separator_of_file(file: Any, usual: str) -> str:  # noqa: ANN401
+    """Return the separator of a path or an open file, by its first line with text."""
+    if isinstance(file, Path):
+        with file.open("rb") as opened:
+            return _detect_separator_of_file(opened, usual)
+    header = next((line for line in file if line.strip()), b"")
+    return detect_separator(header.decode(errors="replace"), usual)
 
 
 def _read_column_names_from_header(file: Any, options: dict[str, Any]) -> list[str]:  # noqa: ANN401
@@ -229,6 +252,7 @@ def _read_first_cells_of_file(
     if separator is None:
         return None
     try:
+        separator = _detect_separator_of_file(path, separator)
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, delimiter=separator, skipinitialspace=True)
             names = next(reader, [])

@@ -360,6 +360,11 @@ class Learner(Generic[State]):
         """
         return self
 
+    @property
+    def trains_network(self) -> bool:
+        """Whether it trains its network, so that settings of the training matter."""
+        return True
+
     def adjust_epochs_to_data(self, stage: Stage) -> Self:
         """Adjust the number of epochs to the size of a stage.
 

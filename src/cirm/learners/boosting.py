@@ -112,6 +112,11 @@ class Boosting(Learner[BoostingState]):
         self.check_setting("sequence", valid, "pool, last or average")
 
     @property
+    def trains_network(self) -> bool:
+        """Whether it trains a network: no, it grows trees."""
+        return False
+
+    @property
     def classes(self) -> int:
         """Number of classes; 0 for regression."""
         return getattr(self.likelihood, "classes", 0)

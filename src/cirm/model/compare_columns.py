@@ -50,6 +50,7 @@ class ColumnDistributionChange:
         second: The same in the second table.
         label: The category whose share changed most.
         sentence: The change in words.
+        is_date: Whether the values are dates, counted in days since 1970.
     """
 
     column: str
@@ -62,6 +63,7 @@ class ColumnDistributionChange:
     second: float = 0.0
     label: str = ""
     sentence: str = ""
+    is_date: bool = False
 
     @property
     def is_large(self) -> bool:
@@ -146,8 +148,9 @@ def compare_numeric_values(
         float(ratio),
         float(np.median(first)),
         float(np.median(second)),
+        is_date=is_date,
     )
-    return replace(change, sentence=_describe_numeric_change(change, is_date))
+    return replace(change, sentence=_describe_numeric_change(change))
 
 
 def _measure_spread_of_values(values: Numbers) -> float:
@@ -156,9 +159,9 @@ def _measure_spread_of_values(values: Numbers) -> float:
     return float(high - low) or float(values.std())
 
 
-def _describe_numeric_change(change: ColumnDistributionChange, is_date: bool) -> str:
+def _describe_numeric_change(change: ColumnDistributionChange) -> str:
     size = abs(change.effect)
-    up, down = ("later", "earlier") if is_date else ("up", "down")
+    up, down = ("later", "earlier") if change.is_date else ("up", "down")
     direction = up if change.effect > 0 else down
     unit = "standard deviation" if f"{size:.2f}" == "1.00" else "standard deviations"
     moved = f"moved {direction} by {size:.2f} {unit}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from cirm.model.file import compute_version_key, dump_dataclasses_as_json
 from cirm.model.model import Model
 from cirm.model.versions import EarlierModelVersion, list_earlier_model_versions
 from cirm.randomness import RandomDraws, Randomness
+from cirm.training import Descent
 
 IMPORTANCE_ROWS = 1_000  # enough for two digits
 MOST_COLUMNS = 500  # each costs a prediction of all those rows
@@ -71,8 +72,8 @@ def describe_model(model: Model) -> dict[str, Any]:
         "target": schema.target.name,
         "learner": plan.learner,
         "method": _summarise_learner_of_model(model),
-        "settings": {k: plan.settings[k] for k in sorted(plan.settings)},
-        "network": plan.network,
+        "settings": _list_settings_in_use(model),
+        "network": plan.network if model.learner.trains_network else None,
         "seed": plan.seed,
         "held_out": plan.held_out,
         "positive": model.positive,
@@ -111,6 +112,15 @@ def describe_earlier_model_version(version: EarlierModelVersion) -> dict[str, An
         "adapted_to": model.adaptation.name if model.adaptation else "",
         "bytes": len(version.content),
     }
+
+
+def _list_settings_in_use(model: Model) -> dict[str, Any]:
+    """Return the settings, without those of training if no network is trained."""
+    settings = model.plan.settings
+    unused: set[str] = set()
+    if not model.learner.trains_network:
+        unused = {field.name for field in fields(Descent)} | {"members"}
+    return {name: settings[name] for name in sorted(settings) if name not in unused}
 
 
 def _summarise_learner_of_model(model: Model) -> str:

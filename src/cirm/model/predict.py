@@ -137,7 +137,7 @@ def predict_source_in_chunks(
         None if abstain is None else choose_abstention_threshold(model, abstain)
     )
     chunks = iterate_encoded_rows_of_source(
-        source, model.schema, fill_missing, needed_columns=columns_to_copy
+        source, model.schema, fill_missing, columns_to_copy=columns_to_copy
     )
     for frame, inputs, _, changes in prefetch_chunks(source, chunks):
         if not done and notes is not None:

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from cirm.data.cell_errors import quote_column_names
-from cirm.data.columns import TableEncoding, check_table_has_columns
+from cirm.data.cell_errors import check_table_has_columns, quote_column_names
+from cirm.data.columns import TableEncoding
 from cirm.data.encoded_chunks import prefetch_items_in_thread
 from cirm.data.open_sources import open_sources_of_user_data
 from cirm.data.schema import SCHEMA_ROWS, TaskName

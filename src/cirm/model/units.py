@@ -31,6 +31,8 @@ FACTORS = {
     1.609344: "miles and kilometres",
     4.184: "calories and joules",
     7.50062: "kilopascals and millimetres of mercury",
+    9.008: "lactate in mmol/l and mg/dl",
+    17.104: "bilirubin in mg/dl and µmol/l",
     18.016: "glucose in mmol/l and mg/dl",
     38.67: "cholesterol in mmol/l and mg/dl",
     88.42: "creatinine in mg/dl and µmol/l",

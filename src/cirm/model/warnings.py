@@ -117,7 +117,9 @@ def list_warnings_of_environment_inputs(
             "use --accept-units (in Python accept_units=True) to use its values as "
             "they are."
         )
-    unusual = [f"{change.text}. Check the unit." for change in changes]
+    remedy = "Check the unit. If it differs, convert the column and run the command "
+    remedy += "again with the model as it was before (`cirm rollback` restores it)."
+    unusual = [f"{change.text}. {remedy}" for change in changes]
     unusual += list_unusual_value_warnings(schema, inputs, missing)
     return [f"place {environment_name!r}: {text}" for text in unusual]
 

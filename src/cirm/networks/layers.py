@@ -21,6 +21,7 @@ ACTIVATIONS = ("elu", "relu", "linear")
 
 NARROW = 8  # outputs; for 2 to 8, products with transposed weights take a third to a
 # fifth of the time (`benchmarks.notes.table1_steps` has layers of 2 outputs)
+MIN_ROWS = 200  # with fewer, transposing and its derivative take up to twice as long
 
 
 class LayerSizesAndActivation(NamedTuple):
@@ -82,7 +83,8 @@ def _compute_sums(x: Tensor | PackedImages, weight: Tensor, bias: Tensor) -> Ten
     """Return x times weights [replica, in, out] plus biases [replica, 1, out]."""
     if isinstance(x, PackedImages):
         return x.multiply(weight) + bias
-    if len(weight) == 1 and 1 < weight.shape[2] <= NARROW:
+    is_narrow = 1 < weight.shape[2] <= NARROW and x.shape[1] >= MIN_ROWS
+    if len(weight) == 1 and is_narrow:
         transposed = weight.squeeze(0).mT.contiguous()
         return F.linear(x.squeeze(0), transposed, bias.view(-1)).unsqueeze(0)
     return torch.baddbmm(bias, x, weight)

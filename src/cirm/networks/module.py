@@ -94,7 +94,7 @@ class ModuleNetwork(Network):
         """Raise an error: a module cannot be built by name."""
         raise ValueError(
             "network: a torch module cannot be built from a name. Pass the module "
-            "itself, as network=ModuleNetwork(module)."
+            "itself in Python, as network=module."
         )
 
     def describe(self) -> dict[str, Any]:

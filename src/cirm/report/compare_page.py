@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from cirm.report import page
 from cirm.report.axes import shorten_text_to_pixel_width
@@ -122,11 +125,7 @@ def _build_column_changes_table(title: str, changes: Sequence[Content]) -> Repor
     headings += ["first", "second", "distance, %", "p-value"]
     rows = []
     for one in changes:
-        is_share = one["kind"] != "values"
-        levels = [
-            f"{100 * one[name]:.1f} %" if is_share else f"{one[name]:.4g}"
-            for name in ("first", "second")
-        ]
+        levels = [_format_compared_statistic(one, name) for name in ("first", "second")]
         distance = f"{100 * one['distance']:.1f}"
         p_value = _format_p_value(one["p_value"]).removeprefix("= ")
         rows.append(
@@ -139,6 +138,15 @@ def _build_column_changes_table(title: str, changes: Sequence[Content]) -> Repor
             ]
         )
     return ReportTable(title, headings, rows)
+
+
+def _format_compared_statistic(change: Content, name: str) -> str:
+    value = change[name]
+    if change["kind"] != "values":
+        return f"{100 * value:.1f} %"
+    if change["is_date"]:
+        return str(np.datetime64(math.floor(value), "D"))
+    return f"{value:.4g}"
 
 
 def _get_name_of_compared_statistic(change: Content) -> str:

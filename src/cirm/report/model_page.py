@@ -222,7 +222,8 @@ def _render_collapsed_model_details(
 ) -> list[EscapedHtml]:
     """Render what few readers need, folded."""
     names = ("learner", "seed", "network")
-    settings = {name: content[name] for name in names} | content["settings"]
+    settings = {n: content[n] for n in names if content[n] is not None}
+    settings |= content["settings"]
     kept = content["raw_examples"]
     memory = f"{kept:,} rows" if kept else "No row"
     memory += f" of earlier places {'are' if kept > 1 else 'is'} kept."

@@ -12,7 +12,8 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -23,7 +24,11 @@ from cirm.data.image_sets import IMAGE_SETS
 from cirm.records import write_records
 from cirm.runs.jobs import TrainingJob, run_job_and_return_records
 from cirm.runs.local import FAILURES, get_records_path
-from cirm.runs.tracker import JobTime, estimate_training_cost_of_job
+from cirm.runs.tracker import (
+    JobTime,
+    estimate_training_cost_of_job,
+    guess_seconds_per_unit_of_training_cost,
+)
 
 DURATIONS_NAME = "durations.json"
 RECORDED_KINDS = {
@@ -40,6 +45,7 @@ MAX_CALIBRATION = 2.0  # seconds for one of them
 SAME_SIZE = 1.2  # the ratio up to which jobs count as equally large
 MOST_POWER = 2.0  # of the size in the time of a job; more is noise
 PATIENCE = 3  # how often the limit may pass until two reports give a rate
+MOST_TIMED = 40  # jobs that share the time for calibration; with more, some wait
 START_SECONDS = 4.0  # of processor time until a worker has loaded torch and the data
 
 
@@ -176,7 +182,8 @@ def estimate_job_seconds(
     as the jobs in `finished_job_times` of the same name, which finished here earlier,
     else as the first steps of such jobs let expect: the smallest and the largest are
     run for up to two seconds, all of them together for `calibration` seconds, and their
-    records are written to the folder if they finish.
+    records are written to the folder if they finish. Reading data takes time as well:
+    once twice as many seconds have passed, the other jobs count as those that were run.
     """
     rates = _average_seconds_per_unit_of_training_cost(finished_job_times)
     unknown: dict[tuple[str, str, object], list[TrainingJob]] = {}
@@ -192,8 +199,14 @@ def estimate_job_seconds(
             unknown.setdefault(kind, []).append(job)
     recorded_count = len(seconds)
     chosen = [_choose_smallest_and_largest_job(alike) for alike in unknown.values()]
-    limit = min(calibration / max(sum(map(len, chosen)), 1), MAX_CALIBRATION)
-    for alike, ends in zip(unknown.values(), chosen, strict=True):
+    count = min(max(sum(map(len, chosen)), 1), MOST_TIMED)
+    limit = min(calibration / count, MAX_CALIBRATION)
+    begin = time.monotonic()
+    rest: list[TrainingJob] = []
+    for alike, ends in _put_other_learners_first(list(unknown.values()), chosen):
+        if time.monotonic() - begin > 2 * calibration and seconds:
+            rest += alike
+            continue
         measured = [
             (estimate_training_cost_of_job(job), own)
             for job in ends
@@ -206,7 +219,36 @@ def estimate_job_seconds(
                 )
                 for job in alike
             }
+    rate = _average_seconds_per_unit_of_training_cost(
+        [
+            ("all", _guess_seconds_of_job(job), seconds[job.key])
+            for job in jobs
+            if job.key in seconds
+        ]
+    )
+    seconds |= {
+        job.key: rate.get("all", 0.0) * _guess_seconds_of_job(job) for job in rest
+    }
     return JobSecondsEstimates(seconds, recorded_count, len(seconds) - recorded_count)
+
+
+def _put_other_learners_first(
+    kinds: Sequence[list[TrainingJob]], chosen: Sequence[Sequence[TrainingJob]]
+) -> Iterator[tuple[list[TrainingJob], Sequence[TrainingJob]]]:
+    """Yield the first kind of each learner, then the second of each, and so on."""
+    counts: Counter[str] = Counter()
+    turns = []
+    for alike in kinds:
+        turns.append(counts[alike[0].name])
+        counts[alike[0].name] += 1
+    for place in sorted(range(len(kinds)), key=turns.__getitem__):
+        yield kinds[place], chosen[place]
+
+
+def _guess_seconds_of_job(job: TrainingJob) -> float:
+    return guess_seconds_per_unit_of_training_cost(
+        job.name
+    ) * estimate_training_cost_of_job(job)
 
 
 def _choose_smallest_and_largest_job(jobs: Sequence[TrainingJob]) -> list[TrainingJob]:

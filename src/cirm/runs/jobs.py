@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, singledispatch
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from cirm import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from cirm.data.base import Dataset
     from cirm.environments import Problem
@@ -78,13 +79,19 @@ class TrainingJob:
         content["data"] = self.data_without_paths
         if revision := self.revision:
             content["revision"] = revision
-        text = json.dumps(content, sort_keys=True)
+        parts = [
+            f'"{name}": {_encode_text_as_json(value)}'
+            if isinstance(value, str)
+            else f'"{name}": {json.dumps(value, sort_keys=True)}'
+            for name, value in sorted(content.items())
+        ]
+        text = f"{{{', '.join(parts)}}}"
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
     @property
     def data_without_paths(self) -> dict[str, Any]:
         """The settings of the data set without those that say where files are."""
-        paths = json.loads(self.files) if self.files else {}
+        paths = _list_settings_of_files(self.files)
         return {name: value for name, value in self.data.items() if name not in paths}
 
     @property
@@ -104,6 +111,16 @@ class TrainingJob:
         return self.label or self.learner
 
 
+@lru_cache(maxsize=100)  # files: thousands of names, the same for thousands of jobs
+def _encode_text_as_json(text: str) -> str:
+    return json.dumps(text)
+
+
+@lru_cache(maxsize=100)
+def _list_settings_of_files(files: str) -> frozenset[str]:
+    return frozenset(json.loads(files) if files else ())
+
+
 def hash_dataset_files(dataset: Dataset, data: Mapping[str, Any]) -> str:
     """Return the content of a data set's files as JSON, or "" if it declares none.
 
@@ -112,11 +129,12 @@ def hash_dataset_files(dataset: Dataset, data: Mapping[str, Any]) -> str:
     same text, files that were changed or renamed another one.
     """
     content: dict[str, list[tuple[str, str]]] = {}
+    paths = _list_paths_in_settings(data)
     for file in dataset.list_local_input_files():
-        setting, name = _find_setting_of_file(file, data)
+        setting, name = _find_setting_of_file(file, paths)
         content.setdefault(setting, []).append((name, compute_sha256_of_file(file)))
     for setting, facts in content.items():
-        if len({Path(name).with_suffix("") for name, _ in facts}) < len(facts):
+        if len({os.path.splitext(name)[0] for name, _ in facts}) < len(facts):
             # Environments of files with the same name are named by their whole paths.
             content[setting] = [(str(data.get(setting)), ""), *facts]
     for setting, checksum in dataset.list_setting_checksums().items():
@@ -124,30 +142,41 @@ def hash_dataset_files(dataset: Dataset, data: Mapping[str, Any]) -> str:
     return json.dumps(content, sort_keys=True) if content else ""
 
 
-def _find_setting_of_file(file: Path, data: Mapping[str, Any]) -> tuple[str, str]:
+def _list_paths_in_settings(data: Mapping[str, Any]) -> list[tuple[str, Path]]:
+    """Return each path that a setting may name, with the name of the setting."""
+    return [
+        (setting, Path(part.strip()).expanduser())
+        for setting, value in data.items()
+        if isinstance(value, str)
+        for part in (value, *value.split(","))
+        if part.strip()
+    ]
+
+
+def _find_setting_of_file(
+    file: Path, paths: Sequence[tuple[str, Path]]
+) -> tuple[str, str]:
     """Return the setting that names a file or a folder above it, and the rest."""
-    for setting, value in data.items():
-        parts = [value, *value.split(",")] if isinstance(value, str) else []
-        for path in (Path(part.strip()).expanduser() for part in parts if part.strip()):
-            if path == file:
-                return setting, file.name
-            if path in file.parents:
-                return setting, file.relative_to(path).as_posix()
+    folders = _list_folders_above(file.parent)
+    for setting, path in paths:
+        if path == file:
+            return setting, file.name
+        if path in folders:
+            return setting, file.relative_to(path).as_posix()
     return "", str(file)
+
+
+@lru_cache(maxsize=1000)
+def _list_folders_above(folder: Path) -> frozenset[Path]:
+    """Return a folder and all above it."""
+    return frozenset((folder, *folder.parents))
 
 
 def compute_sha256_of_file(path: Path) -> str:
     """Return the SHA-256 hash of a file, or "" if there is none."""
-    if not path.is_file():
-        return ""
-    status = path.stat()
-    return _compute_cached_sha256_of_file(str(path), status.st_mtime_ns, status.st_size)
+    from cirm.data.sources import hash_file_or_folder
 
-
-@lru_cache(maxsize=100_000)
-def _compute_cached_sha256_of_file(path: str, time: int, size: int) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return hash_file_or_folder(path) if path.is_file() else ""
 
 
 def describe_data_of_job(job: TrainingJob) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import math
 import shlex
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
@@ -93,6 +93,9 @@ class SettingsRandomSearch:
     draw: int = 0
     infer: str = ""
     inference: Mapping[str, Any] | None = None
+    _planned: dict[int, list[SearchTrialJob]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @property
     def key(self) -> str:
@@ -135,6 +138,11 @@ class SettingsRandomSearch:
 
     def plan_jobs_of_trial(self, trial: int) -> list[SearchTrialJob]:
         """Plan the jobs of a trial, first the one with all environments."""
+        if trial not in self._planned:
+            self._planned[trial] = list(self._build_jobs_of_trial(trial))
+        return self._planned[trial]
+
+    def _build_jobs_of_trial(self, trial: int) -> Iterator[SearchTrialJob]:
         from cirm.learners import create
 
         settings, train = self.get_settings(trial), self.on.problem.train
@@ -145,8 +153,8 @@ class SettingsRandomSearch:
             left.append(None)
         if any(rule.leaves_out for rule in rules):
             left += range(len(train))
-        return [
-            SearchTrialJob(
+        for index in left:
+            yield SearchTrialJob(
                 dataset=self.on.dataset,
                 learner=self.learner_key,
                 order=self.order,
@@ -164,8 +172,6 @@ class SettingsRandomSearch:
                 infer=self.infer,
                 inference=dict(self.inference or {}),
             )
-            for index in left
-        ]
 
     def plan_jobs(self) -> list[SearchTrialJob]:
         """Plan the jobs of all trials, each once."""

@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 from cirm.data.base import shorten_error_message
-from cirm.data.schema import Schema, list_numeric_columns
+from cirm.data.schema import Schema
+from cirm.data.table_files import detect_separator
 from cirm.model.facts import count_features_of_each_column
 
 SEPARATORS = {"text/csv": ",", "text/tab-separated-values": "\t"}
@@ -57,10 +58,12 @@ def parse_request_rows(
         raise InvalidRequestError(
             422, "the request contains no rows. Send at least one row."
         )
-    numbers, features = (
-        list_numeric_columns(schema),
+    encoding, features = (
+        schema.treatment.encoding,
         count_features_of_each_column(schema),
     )
+    # Whatever their format in files, so that a JSON number need not be text.
+    numbers = {column.name for column in encoding.numeric_columns} if encoding else ()
     columns = {
         name: _convert_cells_to_typed_column(own, name in numbers, name in features)
         for name, own in cells.items()
@@ -138,6 +141,7 @@ def _parse_csv_rows(
             400,
             "the body of the request is not text in the encoding UTF-8. Send UTF-8.",
         ) from None
+    separator = detect_separator(text.lstrip().partition("\n")[0], separator)
     names, *rows = list(_split_csv_lines(text, separator, max_rows)) or [[]]
     names = [name.strip() for name in names]
     for place, name in enumerate(names):
@@ -209,17 +213,17 @@ def _convert_cells_to_typed_column(
     cells: Sequence[Any], is_number: bool, is_feature: bool
 ) -> Any:  # noqa: ANN401
     """Return a column as floats if possible, else as text; unchanged if not used."""
-    if is_number and all(_is_plain_decimal_text(cell) for cell in cells):
-        numbers = (np.nan if cell is None else cell for cell in cells)
+    if is_number and all(_is_number_or_missing(cell) for cell in cells):
+        numbers = (np.nan if cell in (None, "") else cell for cell in cells)
         return np.fromiter(numbers, float, len(cells))
     if not (is_number or is_feature):
         return pd.Series(cells, range(1, len(cells) + 1), dtype=object)
     return np.array([_format_cell_for_message(cell) for cell in cells], dtype=object)
 
 
-def _is_plain_decimal_text(cell: object) -> bool:
+def _is_number_or_missing(cell: object) -> bool:
     is_small = not isinstance(cell, int) or abs(cell) < 10**MOST_DIGITS
-    return cell is None or (type(cell) in (int, float) and is_small)
+    return cell in (None, "") or (type(cell) in (int, float) and is_small)
 
 
 def _format_cell_for_message(cell: object) -> str:

@@ -12,7 +12,7 @@ from cirm.model.state_tensors import (
 )
 from cirm.randomness import Randomness
 
-AGREEMENT = {"a": 0.9, "b": 0.8, "c": 0.1}
+AGREEMENT = {"a": 0.9, "b": 0.8, "c": 0.1, "d": 0.8, "e": 0.8, "f": 0.8}
 
 
 def make_place(name, n=1000, values=False, seed=0):
@@ -352,6 +352,28 @@ def test_a_product_that_turns_around_is_no_longer_used():
     oracle, known = train(Stream.create_sequential(plain[:2]))
     expected = score(oracle, known, plain[2])
     assert score(learner, state, places[2]) > expected - 3
+
+
+def test_columns_of_a_product_keep_their_meaning_where_their_means_differ():
+    """The slope of one column is the mean of the other, which is another everywhere."""
+    places = []
+    for number, mean in enumerate((0.0, 0.4, -0.4)):
+        generator = torch.Generator().manual_seed(number)
+        x = torch.randn(1000, 4, generator=generator)
+        x[:, :2] += mean
+        logits = x[:, 0] + x[:, 1] + x[:, 2] + 1.5 * x[:, 0] * x[:, 1]
+        y = (torch.rand(1000, generator=generator) < logits.sigmoid()).long()
+        places.append(Environment(f"{number}", x, y, Task.classification(2)))
+    _, state = train(Stream.create_sequential(places))
+    assert (state.basis.factors > 0).any()
+    assert not state.unstable.any()
+
+
+def test_a_tiny_place_does_not_hide_what_the_others_can_show():
+    places = [make_place("d", 15), *(make_place(name) for name in "ef")]
+    learner, state = train(Stream.create_sequential(places))
+    told = " ".join(learner.explain(state)["evidence"])
+    assert "a change can be detected" in told and "too few rows" not in told
 
 
 @pytest.mark.parametrize("kind", ["category", "related columns"])

@@ -78,6 +78,15 @@ def test_the_explanation_says_that_only_these_rows_show_it():
     assert learner.explain(adapted, NAMES)["unstable"] == []
 
 
+def test_the_explanation_says_that_a_column_is_not_used_here():
+    learner, state = fit_two_places()
+    adapted = learner.adapt(state, draw_place(3, 0.5).inputs[None])
+    told = learner.explain(adapted, NAMES)["adaptation"]
+    assert told["found"] == ["scanner"] and not told["effects"]
+    assert "no longer use 1 column" in told["verdict"]
+    assert "`scanner` is not used here" in told["refusals"][0]
+
+
 def test_columns_that_keep_their_meaning_are_left_alone():
     learner, state = fit_two_places()
     alarms = 0

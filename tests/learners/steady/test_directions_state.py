@@ -33,10 +33,8 @@ def test_a_state_of_an_earlier_version_gets_room_for_erased_entries():
     assert torch.equal(widened.views.erased, state.views.erased)
 
 
-def test_what_is_unstable_is_explained_for_classes_only():
+def test_one_place_cannot_show_what_is_unstable():
     state = create_initial_directions_state(torch.zeros(1, 5, 7))
-    told = explain_state_of_networks(state, 0, "invariant")
-    assert "in regression, unstable directions are not searched for" in told["verdict"]
-    told = explain_state_of_networks(state, 2, "invariant")
+    told = explain_state_of_networks(state, "invariant")
     assert told["verdict"] == "One place cannot show what is unstable"
     assert told["evidence"] == told["unstable"] == []

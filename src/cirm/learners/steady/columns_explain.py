@@ -156,7 +156,7 @@ def _describe_detectable_change(
     """Say which change the rows could have shown, and which they could not."""
     places, needed = state.places, state.needed
     variances = places.contrasts.compute_effects_and_variances()[1][:, needed]
-    known = (variances < UNKNOWN).all(0)
+    known = (variances < UNKNOWN).sum(0) > 1
     if len(places.rows) < 2:
         return []
     if not bool(known.any()):

@@ -87,6 +87,13 @@ def describe_adaptation(
         verdict = f"Re-learned {count} {noun} from {rows:,} rows without labels"
     elif frequencies:
         verdict = f"Re-learned the class frequencies from {rows:,} rows without labels"
+    elif found:
+        count = len({names[feature] for feature in found})
+        noun = "column" if count == 1 else "columns"
+        verdict = (
+            f"Nothing was re-learned from {rows:,} rows, but the predictions here no "
+            f"longer use {count} {noun}"
+        )
     elif refusals:
         verdict = f"Nothing was re-learned from {rows:,} rows; the model is unchanged"
     else:

@@ -13,6 +13,7 @@ from cirm.learners.steady.columns_changes import (
     find_unstable_features,
 )
 from cirm.learners.steady.columns_effects import (
+    EffectEstimates,
     compute_standardised_ranks,
     measure_alignment_with_first_effects,
     measure_feature_effects,
@@ -55,12 +56,16 @@ def summarise_environment(
     d, p = len(state.unit), len(state.ridge)
     moments, means = _sum_products_of_basis_and_targets(state, inputs, targets)
     features = state.basis.standardise(inputs)
-    past = features[:0]
-    if len(state.places.rows):
-        past = center_moments(state)[:d, :d] / state.places.rows.sum()
     aims = targets[:, 1:] if targets.shape[1] == 2 else targets
-    contrasts = measure_feature_effects(
-        features, aims, state.unit, past, is_regression, state.simple
+    products = _list_products_to_adjust_for(state, aims.shape[1])
+    given, past = features, features[:0]
+    if len(products):
+        given = torch.cat([features, state.basis.expand(inputs, products)], 1)
+    if len(state.places.rows):
+        used = torch.cat([torch.arange(d), products])
+        past = center_moments(state)[used[:, None], used] / state.places.rows.sum()
+    contrasts = _measure_effects_given_products(
+        given, aims, state.unit, past, is_regression, _find_simple_features(state)
     )
     rows = torch.tensor(float(len(inputs)), dtype=torch.float64)
     alignment = contrasts.slope * 0.0, torch.full_like(contrasts.variance, UNKNOWN)
@@ -99,18 +104,23 @@ def _measure_effects_of_scores(
     blocks = {"score_effects": state.unit}
     if not torch.equal(state.cluster, state.unit):
         blocks["cluster_effects"] = state.cluster
-    is_simple = state.simple | ~state.needed
+    products = _list_products_to_adjust_for(state, 1)
+    values = state.basis.expand(inputs, products)
+    is_simple = _find_simple_features(state) | ~state.needed
     for (name, block), weights in zip(blocks.items(), state.weights, strict=False):
         if is_first:
             scores = cross_fit_block_scores(state.basis, inputs, aims, weights, block)
             past = inputs[:0, :d]
         else:
             scores = compute_block_scores(state.basis, inputs, weights, block)
-            matrix = build_matrix_of_score_weights(weights, block)
-            past = matrix.T @ center_moments(state)[:q, :q] @ matrix
-            past = past / state.places.rows.sum()
+            matrix = inputs.new_zeros(len(state.ridge), d + len(products))
+            matrix[:q, :d] = build_matrix_of_score_weights(weights, block)
+            matrix[products, torch.arange(d, d + len(products))] = 1.0
+            moments = center_moments(state)[: len(matrix), : len(matrix)]
+            past = matrix.T @ moments @ matrix / state.places.rows.sum()
+        scores = torch.cat([scores, values], 1)
         simple = ~torch.isin(block, block[~is_simple]) & (name == "score_effects")
-        contrasts = measure_feature_effects(
+        contrasts = _measure_effects_given_products(
             scores, aims[:, None], block, past, is_regression, simple
         )
         if name == "cluster_effects":
@@ -122,9 +132,54 @@ def _measure_effects_of_scores(
         found[name] = torch.cat(list(contrasts), 1)
         if is_regression:
             found["coefficients"] = measure_partial_coefficients(
-                scores, target, block, past
-            )
+                scores, target, _give_products_units(block, len(products)), past
+            )[:d]
     return found
+
+
+def _list_products_to_adjust_for(state: SteadyTableState, outputs: int) -> Tensor:
+    """Return the indices of products among the basis functions; none if many classes.
+
+    If what a column says depends on another one, its effect moves with the mean of the
+    other one from place to place. Given their product it is the effect at the mean of
+    the first environment, everywhere.
+    """
+    used = (state.basis.factors > 0).nonzero()[:, 0] if outputs == 1 else state.unit[:0]
+    return len(state.ridge) - 1 - len(state.basis.factors) + used
+
+
+def _find_simple_features(state: SteadyTableState) -> Tensor:
+    """Return which features [d] need no adjustment, as they are in no product."""
+    simple = state.simple.clone()
+    simple[state.basis.pairs[state.basis.factors > 0].flatten()] = False
+    return simple
+
+
+def _give_products_units(unit_of_feature: Tensor, count: int) -> Tensor:
+    """Return the units of features [d], followed by one for each product."""
+    return torch.cat([unit_of_feature, len(unit_of_feature) + torch.arange(count)])
+
+
+def _measure_effects_given_products(
+    features: Tensor,
+    targets: Tensor,
+    unit_of_feature: Tensor,
+    past_covariance: Tensor,
+    is_regression: bool,
+    needs_no_adjustment: Tensor,
+) -> EffectEstimates:
+    """Measure the effects of features [n, d + m], the last of which are products."""
+    d = len(unit_of_feature)
+    m = features.shape[1] - d
+    contrasts = measure_feature_effects(
+        features,
+        targets,
+        _give_products_units(unit_of_feature, m),
+        past_covariance,
+        is_regression,
+        torch.cat([needs_no_adjustment, needs_no_adjustment.new_zeros(m)]),
+    )
+    return EffectEstimates(*(part[:d] for part in contrasts))
 
 
 def _sum_products_of_basis_and_targets(

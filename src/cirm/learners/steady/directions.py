@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from cirm.environments import Stage
+from cirm.learners.steady import directions_regression as regression
 from cirm.learners.steady import directions_state as states
 from cirm.learners.steady import directions_tables as tables
 from cirm.learners.steady.directions_adapt import (
@@ -33,6 +34,9 @@ from cirm.learners.steady.directions_reference import (
     count_correct_answers_by_class,
     predict_with_easiest_feature_ensemble,
     train_easiest_predictor,
+)
+from cirm.learners.steady.directions_regression_explain import (
+    explain_regression_with_networks,
 )
 from cirm.learners.steady.directions_stable import (
     RowsWithKnownFeatures,
@@ -104,12 +108,13 @@ class SteadyNetworkEngine:
         is_first = not bool(state.places[0])
         if is_first and self.learner.network.accepts_scaled_inputs:
             state = state._replace(inputs=fit_input_scale(inputs))
-        if not self.learner.classes:
-            return self._observe_regression_stage(
-                state, inputs, targets, randomness, watch
-            )
         sizes = torch.tensor([len(environment) for environment in stage])
         places = torch.repeat_interleave(torch.arange(len(stage)), sizes)
+        if not self.learner.classes:
+            rows = inputs, targets, places
+            return regression.observe_regression_stage(
+                self._get_regression_settings(), state, *rows, randomness, watch
+            )
         shape = tuple(inputs.shape[2:])
         if not state.tables.numel():
             state = states.allocate_directions_state_tensors(
@@ -166,7 +171,12 @@ class SteadyNetworkEngine:
         fit, judgements = train_stable_ensemble(
             self._compute_network_outputs,
             choose_start_networks_of_ensemble(
-                state, self.init(randomness.at("restart")).members, outcomes
+                self._compute_network_outputs,
+                state,
+                self.init(randomness.at("restart")).members,
+                outcomes,
+                seen,
+                known,
             ),
             seen,
             known,
@@ -199,14 +209,11 @@ class SteadyNetworkEngine:
 
     def outputs(self, state: SteadyNetworkState, inputs: Tensor) -> Tensor:
         """Return logits [replica, sample, n, k], or values [replica, 1, n, 1]."""
-        inputs = inputs.to(state.members)
+        inputs = inputs.to(state.members.dtype)
         if not self.learner.classes:
-            inputs = scale_inputs(inputs, state.inputs)
-            mean = compute_ensemble_member_outputs(
-                self._compute_network_outputs, state.members, inputs
-            ).mean(1)
-            shift, scale = state.frame[:, :, None, None].unbind(1)
-            return (mean * scale + shift).unsqueeze(1)
+            return regression.predict_regression_values(
+                self._get_regression_settings(), state, inputs
+            )
         if not state.tables.numel():  # nothing learned yet
             outputs = compute_ensemble_member_outputs(
                 self._compute_network_outputs, state.members, inputs
@@ -226,18 +233,22 @@ class SteadyNetworkEngine:
 
     def adapt(self, state: SteadyNetworkState, inputs: Tensor) -> SteadyNetworkState:
         """Estimate what the features say in the environment of unlabelled inputs."""
-        if not self.learner.classes or not state.tables.numel():
+        if not self.learner.classes:
+            return regression.adapt_regression_state(
+                self._get_regression_settings(), state, inputs.float()
+            )
+        if not state.tables.numel():
             return state
         state = states.remove_adaptation_from_state(state)
         with torch.no_grad():
-            stable, values = self._compute_stable_logits(
-                state, inputs.to(state.members)
+            raw, values = self._compute_raw_logits(
+                state, inputs.to(state.members.dtype)
             )
         parts = [
             estimate_adaptation_of_replica(
-                select_state_of_replica(state, r), stable[r], values[r]
+                select_state_of_replica(state, r), raw[r], values[r]
             )
-            for r in range(len(stable))
+            for r in range(len(raw))
         ]
         return state._replace(adaptation=stack_states_of_replicas(parts))
 
@@ -245,9 +256,9 @@ class SteadyNetworkEngine:
         self, state: SteadyNetworkState, columns: Mapping[str, int], environments: int
     ) -> dict[str, Any]:
         """Explain which features are unstable and what an adaptation changed."""
-        return explain_state_of_networks(
-            state, self.learner.classes, self.learner.trust
-        )
+        if not self.learner.classes:
+            return explain_regression_with_networks(state, self.learner.trust)
+        return explain_state_of_networks(state, self.learner.trust)
 
     def _compute_network_outputs(
         self, params: Tensor, inputs: Tensor, noise: RandomDraws | None
@@ -335,19 +346,25 @@ class SteadyNetworkEngine:
         self, state: SteadyNetworkState, inputs: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
         """Return the stable logits [replica, n, k], and the values [feature, n]."""
+        raw, values = self._compute_raw_logits(state, inputs)
+        corrected = [
+            correct_stable_logits_by_features(
+                select_state_of_replica(state, r), raw[r], values[r]
+            )
+            for r in range(len(inputs))
+        ]
+        return torch.stack(corrected), values
+
+    def _compute_raw_logits(
+        self, state: SteadyNetworkState, inputs: Tensor
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Return the logits of the networks, [replica, n, k], and the values."""
         seen, values = self._remove_features_from_inputs(state, inputs, state.found)
         seen = scale_inputs(seen, state.inputs)
         logits = compute_ensemble_member_outputs(
             self._compute_network_outputs, state.members, seen
         )
-        logits = subtract_mean_logit(logits).mean(1)
-        corrected = [
-            correct_stable_logits_by_features(
-                select_state_of_replica(state, r), logits[r], values[r]
-            )
-            for r in range(len(inputs))
-        ]
-        return torch.stack(corrected), values
+        return subtract_mean_logit(logits).mean(1), values
 
     def _score_easiest_predictor(
         self,
@@ -424,29 +441,8 @@ class SteadyNetworkEngine:
                 tally[r] = torch.stack(hypothesis.tallies).sum(0)
         return state._replace(reference=EasiestPredictorState(params, tally, views))
 
-    def _observe_regression_stage(
-        self,
-        state: SteadyNetworkState,
-        inputs: Tensor,
-        targets: Tensor,
-        randomness: Randomness,
-        watch: Watch,
-    ) -> SteadyNetworkState:
-        """Return the state after a stage of numbers: the ensemble learns all inputs."""
-        frame = state.frame
-        if not bool(state.places[0]):
-            spread = targets.std(1).clamp(min=1e-6)
-            frame = torch.stack([targets.mean(1), spread], 1)
-        targets = (targets - frame[:, :1]) / frame[:, 1:]
-        offset = torch.zeros(*targets.shape, 1)
-        inputs = scale_inputs(inputs, state.inputs)
-        fit = train_ensemble_members(
-            self._compute_network_outputs,
-            state.members,
-            LabelledTrainingRows(inputs, targets, offset),
-            self.learner.likelihood,
-            self.learner.descent,
-            randomness.at("train"),
-            watch,
-        )
-        return state._replace(members=fit.params, frame=frame, places=state.places + 1)
+    def _get_regression_settings(self) -> regression.RegressionSettings:
+        """Return what a regression needs of the learner."""
+        own = self.learner
+        parts = own.likelihood, own.descent, own.level, own.trust
+        return regression.RegressionSettings(self._compute_network_outputs, *parts)

@@ -17,6 +17,7 @@ from cirm.learners.steady.meta_analysis import combine_effects_of_environments
 FEWEST_ROWS = 30
 LEAST_INFORMATION = 2.0  # in log likelihood: what chance gains in 5 % of the cases
 AVERSION = 4.0  # how much worse a loss by adapting is than a gain of the same size
+LEAST_WEIGHT = 0.02  # of a calibration that is looked at: less changes no decision
 MISFIT = 3.0, 0.005  # standard errors, and share of the rows, of a contradiction
 MISREAD = 6.0  # standard deviations between values, below which some are misread (above
 # it, less than one in 700)
@@ -37,10 +38,11 @@ REFUSALS = (
 
 
 def estimate_adaptation_of_replica(
-    state: SteadyNetworkState, logits: Tensor, values: Tensor
+    state: SteadyNetworkState, raw_logits: Tensor, values: Tensor
 ) -> DirectionsAdaptation:
-    """Return what unlabelled rows with stable logits [n, k] and values tell."""
+    """Return what unlabelled rows with logits of networks [n, k] and values tell."""
     kept = state.adaptation
+    logits = correct_stable_logits_by_features(state, raw_logits, values)
     refused = _find_reason_not_to_adapt(state, logits, values)
     draws = torch.zeros(tables.DRAWS, *kept.draws.shape[1:]).to(kept.draws)
     found = len(values)
@@ -61,6 +63,15 @@ def estimate_adaptation_of_replica(
             refused = 6
         if not refused and may_misread_feature_leak_class(state, estimate.tables):
             refused = 4
+        is_calibrated = bool(state.calibration.any())  # not in earlier versions
+        if (
+            not refused
+            and is_calibrated
+            and not do_gains_outweigh_losses(
+                *measure_gains_by_calibration(state, raw_logits, values, estimate)
+            )
+        ):
+            refused = 6
         if not refused:
             draws[:, :found] = estimate.draws.to(draws)
     notes = torch.tensor([float(len(logits)), float(refused), before, after])
@@ -87,20 +98,68 @@ def find_reason_to_refuse_adaptation(
     total probability, and EM breaks it where the stable model depends on the feature.
     """
     stable = logits.double().softmax(-1)
-    evidence = tables.compute_class_log_likelihoods(drawn_tables.double(), values)
-    beliefs = (logits.double() + evidence).softmax(-1)  # [draw, n, k]
+    beliefs = _compute_beliefs(logits, values, drawn_tables)
     adapted = beliefs.mean(0)
     first, second = (p.argmax(-1)[:, None] for p in (stable, adapted))
-    right = [
-        beliefs.gather(2, chosen.expand(len(drawn_tables), -1, -1))[..., 0].mean(1)
-        for chosen in (first, second)
-    ]
-    gains = right[1] - right[0]
-    if gains.clamp(min=0).sum() <= AVERSION * -gains.clamp(max=0).sum():
+    gains = _measure_gains_of_draws(beliefs, first, second)
+    if not do_gains_outweigh_losses(gains, torch.ones_like(gains)):
         return 6
     doubt = (stable - adapted).gather(1, first)[:, 0]
     error = float(doubt.std()) / len(doubt) ** 0.5
     return 7 if float(doubt.mean()) > max(MISFIT[0] * error, MISFIT[1]) else 0
+
+
+def do_gains_outweigh_losses(gains: Tensor, weights: Tensor) -> bool:
+    """Whether gains of adapting, each with a weight, are worth the losses."""
+    gained = (weights * gains.clamp(min=0)).sum()
+    return bool(gained > AVERSION * -(weights * gains.clamp(max=0)).sum())
+
+
+def measure_gains_by_calibration(
+    state: SteadyNetworkState,
+    raw_logits: Tensor,
+    values: Tensor,
+    estimate: tables.ValueTableEstimate,
+) -> tuple[Tensor, Tensor]:
+    """Return the gains of adapting, and their weights, by calibration of the model.
+
+    How sure the stable model may be of clear rows is known from few held-out rows. If
+    it may be surer, features say less, and following them costs more. So the tables are
+    estimated again for each share of noise, and the predictions that adapting leads to
+    are judged by them. Weights are those of the shares on held-out rows.
+    """
+    logits = correct_stable_logits_by_features(state, raw_logits, values)
+    adapted = _compute_beliefs(logits, values, estimate.draws).mean(0)
+    first, second = (p.argmax(-1)[:, None] for p in (logits, adapted))
+    gains, weights = [torch.zeros(0).double()], [torch.zeros(0).double()]
+    for i, weight in enumerate(state.calibration[:, 1].double().tolist()):
+        if weight < LEAST_WEIGHT:
+            continue
+        only = torch.zeros_like(state.calibration)
+        only[i, 0], only[i, 1] = state.calibration[i, 0], 1
+        own = correct_stable_logits_by_features(
+            state._replace(calibration=only), raw_logits, values
+        )
+        draws = tables.draw_value_tables_near_estimate(estimate.tables, own, values)
+        beliefs = _compute_beliefs(own, values, draws)
+        gains.append(_measure_gains_of_draws(beliefs, first, second))
+        weights.append(torch.full_like(gains[-1], weight))
+    return torch.cat(gains), torch.cat(weights)
+
+
+def _compute_beliefs(logits: Tensor, values: Tensor, drawn_tables: Tensor) -> Tensor:
+    """Return the probabilities [draw, n, k] of classes by drawn log tables."""
+    evidence = tables.compute_class_log_likelihoods(drawn_tables.double(), values)
+    return (logits.double() + evidence).softmax(-1)
+
+
+def _measure_gains_of_draws(beliefs: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    """Return how much more often answers `second` [n, 1] are right than `first`."""
+    right = [
+        beliefs.gather(2, chosen.expand(len(beliefs), -1, -1))[..., 0].mean(1)
+        for chosen in (first, second)
+    ]
+    return right[1] - right[0]
 
 
 def may_misread_feature_leak_class(
@@ -148,7 +207,11 @@ def correct_stable_logits_by_features(
     for j, feature in enumerate(values):
         logits = logits - state.correction[j][feature]
     frequencies = tables.convert_counts_to_probabilities(state.moments.counts)
-    return state.temperature * logits + frequencies.log().to(logits)
+    if state.calibration.any():
+        logits = tables.calibrate_logits(logits, state.calibration)
+    else:  # a state of an earlier version has a factor only
+        logits = state.temperature * logits
+    return logits + frequencies.log().to(logits)
 
 
 def compare_likelihoods_of_feature_values(

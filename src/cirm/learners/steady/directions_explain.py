@@ -16,17 +16,8 @@ TRUST = {
 }
 
 
-def explain_state_of_networks(
-    state: SteadyNetworkState, n_classes: int, trust: str
-) -> dict[str, Any]:
+def explain_state_of_networks(state: SteadyNetworkState, trust: str) -> dict[str, Any]:
     """Explain the state of one replica."""
-    if not n_classes:
-        return {
-            "verdict": "The model relies on all inputs: in regression, unstable "
-            "directions are not searched for",
-            "evidence": [],
-            "unstable": [],
-        }
     found, places = int(state.found[0]), int(state.places[0])
     unstable = [_describe_unstable_direction(state, j) for j in range(found)]
     if found:

@@ -68,13 +68,13 @@ class HeldOutLogits(NamedTuple):
     """Held-out logits [n, k] of a model, without leak and calibrated.
 
     `correction` [feature, value, class] is subtracted from its logits, and `leak` is
-    what of it the last training left.
+    what of it the last training left. `calibration` [share, 2] are factors and weights.
     """
 
     logits: Tensor
     correction: Tensor
     leak: FeatureLeakIntoLogits
-    temperature: float
+    calibration: Tensor
 
 
 def train_stable_ensemble(
@@ -125,7 +125,7 @@ def train_stable_ensemble(
         for members, t in zip(outputs, targets, strict=True)
     ]
     return fit, [
-        part._replace(temperature=gain * part.temperature)
+        part._replace(calibration=part.calibration * torch.tensor([gain, 1.0]).double())
         for part, gain in zip(judged, gains, strict=True)
     ]
 
@@ -133,7 +133,7 @@ def train_stable_ensemble(
 def compute_logit_scale_of_ensemble(outputs: Tensor, targets: Tensor) -> float:
     """Return the factor that gives an ensemble's logits the spread of a member's.
 
-    The temperature is that of single members, on rows that they have not seen. Noise of
+    The calibration is that of single members, on rows that they have not seen. Noise of
     `outputs` [member, n, k] within classes cancels in their mean, which would otherwise
     be less certain than it may be.
     """
@@ -158,8 +158,9 @@ def correct_and_calibrate_held_out_logits(
     leak = tables.measure_feature_leak_into_logits(logits, rows.values, rows.targets)
     logits = logits - sum_corrections_of_features(leak.parts, rows.values)
     offset = rows.compute_logits_of_known_features(with_hidden_features=True)
-    scale = tables.fit_logit_temperature(logits, offset, rows.targets)
-    return HeldOutLogits(scale * logits, correction + leak.parts, leak, scale)
+    calibration = tables.fit_logit_calibration(logits, offset, rows.targets)
+    logits = tables.calibrate_logits(logits, calibration)
+    return HeldOutLogits(logits, correction + leak.parts, leak, calibration)
 
 
 def subtract_mean_logit(logits: Tensor) -> Tensor:

@@ -181,7 +181,7 @@ class UnstableFeatureSearch:
         kernels = self._measure_kernel_moments(seen, self.kernel)
         while len(values) < MOST_FEATURES and comparisons:
             tested = None if found else self.hypothesis
-            compared = _find_most_changed_environment(
+            compared = find_most_changed_environment(
                 series, tested, [] if found else kernels
             )
             if compared.p_value >= alpha:
@@ -203,7 +203,7 @@ class UnstableFeatureSearch:
                 for moments in series
             ]
             if not is_clear and not _does_feature_explain_change(
-                compared, _find_most_changed_environment(remainder, None, []), alpha
+                compared, find_most_changed_environment(remainder, None, []), alpha
             ):
                 is_unexplained = True
                 break
@@ -464,7 +464,7 @@ def _measure_moments_by_environment(
     return series
 
 
-def _find_most_changed_environment(
+def find_most_changed_environment(
     moments_in_order: list[ClassMeansAndScatter],
     hypothesis: EasiestFeaturePredictions | None,
     kernel_moments: list[ClassMeansAndScatter],

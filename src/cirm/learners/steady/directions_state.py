@@ -13,12 +13,17 @@ from cirm.learners.steady.directions_inputs import (
     create_identity_input_scale,
 )
 from cirm.learners.steady.directions_kernel import FEATURES
+from cirm.learners.steady.directions_regression_state import (
+    UnstableNumbersState,
+    create_empty_numbers_state,
+)
 from cirm.learners.steady.directions_search import RANK, ClassMeansAndScatter
 from cirm.learners.steady.directions_statistics import (
     ImageStatisticsScale,
     count_image_channels,
     count_image_statistics,
 )
+from cirm.learners.steady.directions_tables import NOISE
 from cirm.learners.steady.directions_views import FeatureHidingView
 from cirm.memory import select_state_of_replica
 
@@ -44,7 +49,10 @@ class DirectionsAdaptation(NamedTuple):
 
     `draws` [replica, draw, feature, class, value] are logarithms of tables, `tables`
     and `error` the estimate, and `notes` [replica, 4] the number of rows, the code of
-    the refusal (0: none), and the mean log likelihood of a row before and after.
+    the refusal (0: none), and the mean log likelihood of a row before and after. In a
+    regression `draws` [replica, draw, number, 3] are slopes, levels and variances,
+    `tables` [replica, number, 3] a slope and its interval, `error` [replica, 1] is the
+    logarithm of the factor of residuals, and the last note the log likelihood gained.
     """
 
     draws: Tensor
@@ -64,7 +72,9 @@ class SteadyNetworkState(NamedTuple):
         inputs: Shift and factor of what networks see.
         correction: What is subtracted from the stable logits for each value,
             [replica, feature, value, class].
-        temperature: Factor of the stable logits, [replica].
+        temperature: Factor of the stable logits in earlier versions, [replica].
+        calibration: Factors of the stable logits and their weights, for each share of
+            labels that are noise, [replica, share, 2].
         moments: Class means and scatter of inputs and statistics, without `traces`.
         kernel: The same of random features of inputs, as the stable model sees them.
         width: Of the kernel, [replica].
@@ -85,6 +95,7 @@ class SteadyNetworkState(NamedTuple):
             of the stable model on held-out rows, [replica, 3].
         reference: The easiest predictor.
         adaptation: What was learned from rows without labels.
+        numbers: The unstable numbers of a regression.
     """
 
     members: Tensor
@@ -93,6 +104,7 @@ class SteadyNetworkState(NamedTuple):
     inputs: InputScale
     correction: Tensor
     temperature: Tensor
+    calibration: Tensor
     moments: ClassMeansAndScatter
     kernel: ClassMeansAndScatter
     width: Tensor
@@ -111,6 +123,7 @@ class SteadyNetworkState(NamedTuple):
     leak: Tensor
     reference: EasiestPredictorState
     adaptation: DirectionsAdaptation
+    numbers: UnstableNumbersState
 
 
 class KnownUnstableFeature(NamedTuple):
@@ -132,6 +145,7 @@ def create_initial_directions_state(members: Tensor) -> SteadyNetworkState:
         inputs=create_identity_input_scale(replicas),
         correction=empty,
         temperature=torch.ones(replicas),
+        calibration=empty,
         moments=ClassMeansAndScatter(empty, empty, empty),
         kernel=ClassMeansAndScatter(empty, empty, empty),
         width=zero,
@@ -152,6 +166,7 @@ def create_initial_directions_state(members: Tensor) -> SteadyNetworkState:
         leak=torch.zeros(replicas, 3),
         reference=EasiestPredictorState(members, empty, zero),
         adaptation=DirectionsAdaptation(empty, empty, empty, torch.zeros(replicas, 4)),
+        numbers=create_empty_numbers_state(replicas),
     )
 
 
@@ -175,6 +190,7 @@ def allocate_directions_state_tensors(
 
     return state._replace(
         correction=allocate_zeros_for_each_replica(j, k, k),
+        calibration=allocate_zeros_for_each_replica(len(NOISE), 2),
         moments=allocate_class_moments(d),
         kernel=allocate_class_moments(FEATURES),
         scale=ImageStatisticsScale(

@@ -22,6 +22,12 @@ STEPS = 300  # of EM at most; it ends when no probability moves by 1e-5
 CONCENTRATIONS = (1.0, 4.0, 16.0, 64.0)  # pseudo-rows of a class's prior
 SAME = 0.01  # largest difference of two tables that EM has found twice
 SEEN = 16.0  # pseudo-rows of the environments seen, and of their mirror image
+NOISE = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)  # shares of rows with a random label
+FACTORS = torch.logspace(-1.5, 1.5, 46).double()  # of logits, that are compared
+FACTOR_SPREAD = 1.5  # of the prior of the logarithm of a factor: networks are rarely
+# wrong by more than 20 times
+MOST_CALIBRATION_ROWS = 5000  # enough for two digits
+SILENT = 0.2  # prior probability that a feature says nothing, as for columns
 DRAWS = 32  # tables drawn from the posterior, in pairs of opposite noise
 
 
@@ -120,6 +126,28 @@ def estimate_value_tables_by_em(
         best.compute_standard_errors_of_value_tables(),
         float(shares[-1]),
     )
+
+
+def draw_value_tables_near_estimate(
+    estimated_tables: Tensor, logits: Tensor, values: Tensor
+) -> Tensor:
+    """Return log tables [draw, ...] of the mode that is nearest to an estimate.
+
+    The estimate may come from logits that were calibrated otherwise. As before, some
+    draws are those of features that say nothing.
+    """
+    logits = logits.double()
+    member = F.one_hot(values, logits.shape[1]).double()
+    even = convert_counts_to_probabilities(member.sum(1))[:, None].expand(
+        -1, logits.shape[1], -1
+    )
+    parts = CONCENTRATIONS[0] * even, logits, values, member
+    found = _estimate_value_tables_from_start(estimated_tables.double(), *parts)
+    mode = _approximate_posterior_of_value_tables(found, *parts)
+    nothing = float(_compute_total_log_likelihood(even, logits, values))
+    prior = math.log(1 - SILENT), math.log(SILENT)
+    shares = torch.tensor([mode.evidence + prior[0], nothing + prior[1]]).softmax(0)
+    return _draw_log_value_tables([mode], even, shares)
 
 
 class _ValueTablePosteriorMode(NamedTuple):
@@ -231,6 +259,43 @@ def fit_logit_temperature(logits: Tensor, offset: Tensor, targets: Tensor) -> fl
         step = float(slope - (scale - 1)) / float(bend + 1)  # held to 1 by one row
         scale = min(max(scale + step, 0.05), 5.0)
     return scale
+
+
+def fit_logit_calibration(logits: Tensor, offset: Tensor, targets: Tensor) -> Tensor:
+    """Return factors of logits and their weights [share, 2], for each share of noise.
+
+    If the label of a share of rows is random, no row is certain, however clear the
+    inputs are. A factor alone would then make clear rows too certain or all others too
+    uncertain, and an adaptation would hear too much of the features. For each share the
+    factor is the most likely one; shares are weighted by their likelihood on held-out
+    rows, with the offset [n, k] in place.
+    """
+    thin = slice(None, None, -(-len(targets) // MOST_CALIBRATION_ROWS))
+    logits, offset, chosen = logits[thin].double(), offset[thin], targets[thin, None]
+    prior = -(FACTORS.log() / FACTOR_SPREAD).square() / 2
+    fits = torch.zeros(len(NOISE), len(FACTORS)).double()
+    for j, factor in enumerate(FACTORS):
+        beliefs = (factor * logits).softmax(-1)
+        for i, share in enumerate(NOISE):
+            scores = (_add_label_noise(beliefs, share).log() + offset).log_softmax(-1)
+            fits[i, j] = scores.gather(1, chosen).sum() + prior[j]
+    best = fits.max(1)
+    return torch.stack([FACTORS[best.indices], best.values.softmax(0)], 1)
+
+
+def calibrate_logits(logits: Tensor, calibration: Tensor) -> Tensor:
+    """Return logits [n, k] averaged over shares of noise, given their calibration."""
+    total = torch.zeros_like(logits, dtype=torch.float64)
+    for share, (factor, weight) in zip(NOISE, calibration.double(), strict=True):
+        beliefs = (factor * logits.double()).softmax(-1)
+        total = total + weight * _add_label_noise(beliefs, share)
+    scores = total.clamp(min=1e-30).log()
+    return (scores - scores.mean(-1, keepdim=True)).to(logits)
+
+
+def _add_label_noise(beliefs: Tensor, share: float) -> Tensor:
+    """Return probabilities [n, k] if the labels of a share of rows are random."""
+    return (1 - share) * beliefs.clamp(min=1e-30) + share / beliefs.shape[1]
 
 
 class FeatureLeakIntoLogits(NamedTuple):

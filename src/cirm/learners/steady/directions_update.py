@@ -43,7 +43,7 @@ def build_state_after_feature_search(
         state = state._replace(taught=outcome.taught)
     state = state._replace(
         correction=correction,
-        temperature=torch.tensor(held_out_logits.temperature),
+        calibration=held_out_logits.calibration.float(),
         moments=outcome.moments,
         kernel=outcome.kernel,
         found=torch.tensor(float(len(outcome.values))),

@@ -9,7 +9,8 @@ environment from its unlabelled rows (`adapt`).
 
 Tables are searched by column, images and long vectors by direction, and vectors of many
 continuous numbers both ways; see `cirm.learners.steady.columns`,
-`cirm.learners.steady.directions` and `cirm.learners.steady.both`.
+`cirm.learners.steady.directions`, for numbers to predict
+`cirm.learners.steady.directions_regression`, and `cirm.learners.steady.both`.
 """
 
 from __future__ import annotations
@@ -118,8 +119,8 @@ class Steady(Learner[Any]):
     defaults = {"hidden": (100,), "activation": "relu", "dropout": 0.5}
     min_steps = 0  # training stops early by held-out rows
     adapts = True
-    revision = 12
-    table_revision = 7
+    revision = 13
+    table_revision = 8
     added_later: ClassVar[tuple[str, ...]] = (
         "state.cluster",
         "state.simple",
@@ -138,6 +139,16 @@ class Steady(Learner[Any]):
         "state.arrivals.slopes",
         "state.arrivals.slope_variances",
         "state.adaptation.found",
+        "state.calibration",
+        "state.numbers.readers.scores",
+        "state.numbers.readers.pattern",
+        "state.numbers.readers.centre",
+        "state.numbers.views.gains",
+        "state.numbers.views.pattern",
+        "state.numbers.effects",
+        "state.numbers.halves.slopes",
+        "state.numbers.halves.precision",
+        "state.numbers.stable",
     )
     added_later += _list_paths_in_state_of_both_views(added_later)
     removed_later: ClassVar[tuple[str, ...]] = (
@@ -153,6 +164,11 @@ class Steady(Learner[Any]):
         """Number of classes; 0 for regression."""
         known = isinstance(self.likelihood, CrossEntropy)
         return self.likelihood.classes if known else 0  # type: ignore[attr-defined]
+
+    @property
+    def trains_network(self) -> bool:
+        """Whether it trains a network, as it does when it searches directions."""
+        return self.view != "columns"
 
     def init(self, randomness: Randomness) -> Any:  # noqa: ANN401
         """Return the state before any data."""
@@ -195,7 +211,11 @@ class Steady(Learner[Any]):
         if self.view == "both":
             engine = self._create_engine_for_both_views()
             return engine.get_residual_ratio_after_adapting(state)
-        return 1.0 if self.view == "directions" else float(state.adaptation.residual)
+        if self.view != "directions":
+            return float(state.adaptation.residual)
+        known = state.adaptation
+        is_used = not self.classes and known.error.numel() and known.notes[0, 0]
+        return math.exp(float(known.error[0, 0])) if is_used else 1.0
 
     def explain(
         self,

@@ -20,6 +20,9 @@ from cirm.learners.steady.columns_state import (
     create_empty_columns_state,
 )
 from cirm.learners.steady.directions_adapt import REFUSALS
+from cirm.learners.steady.directions_regression_state import (
+    allocate_regression_state_tensors,
+)
 from cirm.learners.steady.directions_state import (
     MOST_FEATURES,
     MOST_PLACES,
@@ -124,9 +127,9 @@ def check_state_of_directions_engine(
     wanted = (
         allocate_directions_state_tensors(initial_state, shape, n_classes)
         if n_classes
-        else initial_state
+        else allocate_regression_state_tensors(initial_state, shape)
     )
-    is_empty = not state.tables.numel()
+    is_empty = not state.tables.numel() and not state.numbers.effects.numel()
     before = _list_tensors_by_path(initial_state)
     for name, tensor in _list_tensors_by_path(state).items():
         earlier, expected = before[name], _list_tensors_by_path(wanted)[name]
