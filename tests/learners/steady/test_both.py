@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from cirm import adapt, fit, load, save, update
+from cirm import InvariantRegressor, adapt, fit, load, save, update
 from cirm.environments import Environment, Stream, Task
 from cirm.learners import create
 from cirm.learners.steady.both import are_inputs_continuous
@@ -31,6 +31,8 @@ def make_place(name, kind, n=800, values=False):
     fixed = torch.Generator().manual_seed(1)
     # Neither part is of use to the other: all is in a turned frame.
     frame = torch.linalg.qr(torch.randn(WIDTH, WIDTH, generator=fixed))[0]
+    if values:
+        return make_place_of_values(name, kind, n, frame, generator)
     y = torch.randint(2, (n,), generator=generator)
     noisy = torch.where(torch.rand(n, generator=generator) < 0.2, 1 - y, y)
     contradicts = torch.rand(n, generator=generator) < CONTRADICTED[name]
@@ -42,10 +44,20 @@ def make_place(name, kind, n=800, values=False):
     x = x @ frame
     if kind == "column":
         x[:, COLUMN] = 2 * u - 1 + 0.6 * torch.randn(n, generator=generator)
-    if values:
-        numbers = noisy + 0.3 * torch.randn(n, generator=generator)
-        return Environment(name, x, numbers, Task.regression())
     return Environment(name, x, noisy, Task.classification(2))
+
+
+def make_place_of_values(name, kind, n, frame, generator):
+    """Return the same of a regression."""
+    x = torch.randn(n, WIDTH, generator=generator)
+    y = x[:, 0] + 0.7 * torch.randn(n, generator=generator)
+    slope = {"a": 1.0, "b": 0.5, "c": -1.0}[name]
+    u = slope * y + 0.5 * torch.randn(n, generator=generator)
+    x[:, 1] += 2.5 * u * (kind == "spread")
+    x = x @ frame
+    if kind == "column":
+        x[:, COLUMN] = u
+    return Environment(name, x, y, Task.regression())
 
 
 def train(places, settings=None):
@@ -143,13 +155,27 @@ def test_replicas_are_predicted_by_the_engine_that_found_something(fitted):
     ]
 
 
-def test_numbers_are_predicted_and_explained():
-    places = [make_place(name, "column", values=True) for name in "ab"]
-    learner, state = train(places)
-    new = make_place("b", "column", values=True)
+@pytest.mark.filterwarnings("ignore:before the model learned")
+@pytest.mark.parametrize("kind", ["column", "spread"])
+def test_numbers_are_predicted_from_what_either_search_leaves(kind):
+    places = [make_place(name, kind, values=True) for name in "abc"]
+    model = InvariantRegressor()
+    for place in places[:2]:
+        model.partial_fit(place.inputs.numpy(), place.targets.numpy())
+    learner, state = model.model_.learner, model.model_.state
     assert learner.view == "both"
-    assert score(learner, state, new) < 0.9 * float(new.targets.var())
-    assert learner.explain(state, {}, 2)["evidence"]
+    found = learner.list_unstable_features(state)[0]
+    assert found
+    if kind == "spread":  # of which the columns have found a part
+        assert state.columns.unstable.any()
+        assert all("direction" in name for name in found)
+    x, y = places[2].inputs.numpy(), places[2].targets.numpy()
+    before, after = (m.score(x, y) for m in (model, model.adapt(x)))
+    assert before > 0.3  # with the shortcut it is negative
+    assert after >= before
+    evidence = model.model_.explain()["evidence"]
+    sentences = [text for text in evidence if "weighted sum" in text]
+    assert len(sentences) == sum("direction" in name for name in found)
 
 
 def test_a_column_of_few_values_leaves_everything_to_the_columns():
