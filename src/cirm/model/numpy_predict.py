@@ -149,6 +149,8 @@ def build_numpy_predictor(
         return _build_network_predictor(plan, state["params"])
     if plan.network["kind"] == "mlp" and plan.learner == "irmg":
         return _build_predictor_of_network_average(plan, state)
+    if "leads" in state and not state["leads"].any():  # columns predict, not directions
+        state = {name.removeprefix("columns."): state[name] for name in state}
     basis = {name.removeprefix("basis.") for name in state if name.startswith("basis.")}
     if plan.learner != "steady" or basis != set(BASIS):
         return None

@@ -240,7 +240,7 @@ def _compute_stable_predictions(
         known = get_unstable_numbers_of_replica(one)
         flat = own.flatten(1).double()
         seen, _, values = search.remove_numbers_from_rows(flat, known, shape, one.scale)
-        rows.append(seen.float())
+        rows.append(seen.to(state.members.dtype))
         none = torch.zeros(0, len(flat)).double()
         numbers.append(torch.stack(values) if values else none)
     seen = scale_inputs(torch.stack(rows).view(inputs.shape), state.inputs)

@@ -7,9 +7,10 @@ model predicts without them. What each of them says about the target is estimate
 every environment, together with its spread over environments, and again in a new
 environment from its unlabelled rows (`adapt`).
 
-Tables are searched by column, images and embeddings by direction; see
-`cirm.learners.steady.columns`, `cirm.learners.steady.directions` and, for numbers to
-predict, `cirm.learners.steady.directions_regression`.
+Tables are searched by column, images and long vectors by direction, and vectors of many
+continuous numbers both ways; see `cirm.learners.steady.columns`,
+`cirm.learners.steady.directions`, for numbers to predict
+`cirm.learners.steady.directions_regression`, and `cirm.learners.steady.both`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -25,13 +26,24 @@ from torch import Tensor
 from cirm.environments import Stage
 from cirm.learners.base import Learner
 from cirm.likelihoods import CrossEntropy
+from cirm.networks import MLP
 from cirm.randomness import Randomness
 from cirm.training import Descent, Watch, ignore_training_steps
+
+if TYPE_CHECKING:
+    from cirm.learners.steady.both import SteadyBothEngine
 
 Trust = Literal["invariant", "interval", "average"]
 
 MOST_COLUMNS = 512  # longer vectors are embeddings, whose single entries mean little
+FEWEST_NUMBERS = 50  # of shorter vectors the columns nearly always have a meaning
 MOST_FEATURES = 2_000  # of these columns: the information matrix then has 32 MB
+
+
+def _list_paths_in_state_of_both_views(paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Return where tensors of one view's state are in the state of both."""
+    views = "state.columns.", "state.directions."
+    return tuple(view + p.removeprefix("state.") for p in paths for view in views)
 
 
 class SteadyEngine(Protocol):
@@ -77,9 +89,12 @@ class Steady(Learner[Any]):
             is known: nothing ("invariant"), its mean effect if the prediction interval
             for a new environment excludes zero ("interval"), or always its mean effect
             ("average").
-        view: Whether to search for unstable "columns" or "directions" of the inputs;
-            "auto" searches columns, without a network, if the inputs are vectors of at
-            most 512 columns and no network or setting of one is given.
+        view: Whether to search for unstable "columns", "directions" of the inputs, or
+            "both", if the first rows show that every column is continuous. "auto"
+            searches columns, without a network, if the inputs are vectors of at most
+            512 columns and no network or setting of one is given; with at least 50
+            columns, none of which is a category or named by the user, it chooses
+            "both", with a linear network for the directions.
         level: Probability of calling any feature unstable if all are stable.
         unstable: Columns that are unstable by the user's word, by index.
         stable: Columns that are stable by the user's word, by index.
@@ -94,7 +109,7 @@ class Steady(Learner[Any]):
 
     descent: Descent = Descent(epochs=120, batch=0, rate=5e-3, decay=1e-2)
     trust: Trust = "invariant"
-    view: Literal["auto", "columns", "directions"] = "auto"
+    view: Literal["auto", "columns", "directions", "both"] = "auto"
     level: float = 0.05
     unstable: tuple[int, ...] = ()
     stable: tuple[int, ...] = ()
@@ -106,7 +121,7 @@ class Steady(Learner[Any]):
     adapts = True
     revision = 13
     table_revision = 8
-    added_later = (
+    added_later: ClassVar[tuple[str, ...]] = (
         "state.cluster",
         "state.simple",
         "state.places.cluster_effects",
@@ -135,12 +150,14 @@ class Steady(Learner[Any]):
         "state.numbers.halves.precision",
         "state.numbers.stable",
     )
-    removed_later = (
+    added_later += _list_paths_in_state_of_both_views(added_later)
+    removed_later: ClassVar[tuple[str, ...]] = (
         "state.curves.cuts",
         "state.curves.values",
         "state.places.clusters",
         "state.places.scores",
     )
+    removed_later += _list_paths_in_state_of_both_views(removed_later)
 
     @property
     def classes(self) -> int:
@@ -177,6 +194,8 @@ class Steady(Learner[Any]):
 
     def forget_adaptation(self, state: Any) -> Any:  # noqa: ANN401
         """Return the state as if it had not been adapted."""
+        if self.view == "both":
+            return self._create_engine_for_both_views().forget_adaptation(state)
         if self.view == "directions":
             from cirm.learners.steady.directions_state import (
                 remove_adaptation_from_state,
@@ -189,6 +208,9 @@ class Steady(Learner[Any]):
 
     def get_residual_ratio_after_adapting(self, state: Any) -> float:  # noqa: ANN401
         """Return by what factor an adaptation has made residuals smaller."""
+        if self.view == "both":
+            engine = self._create_engine_for_both_views()
+            return engine.get_residual_ratio_after_adapting(state)
         if self.view != "directions":
             return float(state.adaptation.residual)
         known = state.adaptation
@@ -208,6 +230,8 @@ class Steady(Learner[Any]):
 
     def list_unstable_features(self, state: Any) -> list[list[str]]:  # noqa: ANN401
         """Name the unstable columns or directions of each replica by their numbers."""
+        if self.view == "both":
+            return self._create_engine_for_both_views().list_unstable_features(state)
         if self.view == "directions":
             counts = state.found.tolist()
             return [
@@ -223,7 +247,9 @@ class Steady(Learner[Any]):
         from cirm.learners.steady import state_check
         from cirm.memory import select_state_of_replica
 
-        if self.view == "directions":
+        if self.view == "both":
+            self._create_engine_for_both_views().check_state(state, shape)
+        elif self.view == "directions":
             first = self.init(Randomness((0,)))
             state_check.check_state_of_directions_engine(
                 state, first, shape, self.classes, self.added_later
@@ -236,6 +262,9 @@ class Steady(Learner[Any]):
 
     def score_on_past_environments(self, before: Any, after: Any) -> dict[str, float]:  # noqa: ANN401
         """Score a later state on the moments of the rows seen before, of columns."""
+        if self.view == "both":
+            engine = self._create_engine_for_both_views()
+            return engine.score_on_past_environments(before, after)
         if self.view == "directions":
             return {}  # a network cannot be scored on moments
         from cirm.learners.steady.columns_past import score_predictors_on_past_rows
@@ -250,14 +279,30 @@ class Steady(Learner[Any]):
         self, features: tuple[int, ...], chosen: bool
     ) -> Self:
         """Choose the view for inputs of a shape, if the user has not."""
-        if self.view != "auto":
-            return self
-        columns = len(self.widths) or features[0]
-        is_table = len(features) == 1 and columns <= MOST_COLUMNS
-        is_table &= features[0] <= MOST_FEATURES and not chosen
-        return replace(self, view="columns" if is_table else "directions")
+        view = self.view
+        if view == "auto":
+            columns = len(self.widths) or features[0]
+            is_table = len(features) == 1 and columns <= MOST_COLUMNS
+            is_table &= features[0] <= MOST_FEATURES and not chosen
+            view = "columns" if is_table else "directions"
+            # What the user says of columns, and categories, mean columns.
+            is_plain = columns == features[0] and not (self.unstable or self.stable)
+            if is_table and is_plain and columns >= FEWEST_NUMBERS:
+                view = "both"
+        if view != "both" or chosen:
+            return replace(self, view=view)
+        # Linear models need fewest rows to learn from embeddings.
+        network = MLP((math.prod(features), self.network.outputs))
+        return replace(self, view=view, network=network)
+
+    def _create_engine_for_both_views(self) -> SteadyBothEngine:
+        from cirm.learners.steady.both import SteadyBothEngine
+
+        return SteadyBothEngine(self)
 
     def _create_engine_for_inputs(self) -> SteadyEngine:
+        if self.view == "both":
+            return self._create_engine_for_both_views()
         if self.view == "directions":
             from cirm.learners.steady.directions import SteadyNetworkEngine
 
