@@ -58,6 +58,7 @@ PRINTERS = {  # which commands print the messages of a file
     "learners/__init__.py": ("fit", "run", "select"),
     "learners/base.py": ("fit", "run"),
     "learners/steady/columns_explain.py": ("fit", "inspect"),
+    "learners/steady/both.py": ("fit", "inspect"),
     "model/abstention.py": ("predict", "evaluate", "serve"),
     "model/compare.py": ("compare",),
     "model/conformal.py": ("predict", "evaluate", "serve"),

@@ -103,7 +103,7 @@ def test_figures_come_before_tables_and_internals_are_folded(cirm, model):
         "Diagnostics",
         "names of categories",
         "number (mean",
-        "optimiser",
+        "level",
     ):
         assert internal in folded
         assert internal not in page.replace(folded, "").partition("<h2>Details")[0]

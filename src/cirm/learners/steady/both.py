@@ -185,7 +185,7 @@ class SteadyBothEngine:
             sentences = [
                 "The search by direction found a change, too. It is taken for that of "
                 "the columns named. If the model fails at a new place, compare it with "
-                "one that was fitted with `--set view=directions`."
+                "one of `cirm fit --set view=directions`."
             ]
         elif environments > 1 and not explanation["unstable"]:
             other = self.directions.explain(state.directions, columns, environments)
