@@ -159,6 +159,28 @@ def test_diff_names_settings_columns_importance_and_scores(cirm, updated):
     assert (score["environment"], score["metric"]) == ("clinic-a", "accuracy")
 
 
+def test_models_fitted_in_the_same_second_are_separate(cirm, updated, monkeypatch):
+    now = "2026-01-01T00:00:00+00:00"
+    monkeypatch.setattr("cirm.model.fit.format_current_time", lambda: now)
+    for name, seed in (("g.cirm", "1"), ("h.cirm", "2")):
+        cirm(*FIT, name, *QUICK, "--seed", seed)
+    content = json.loads(cirm("diff", "g.cirm", "h.cirm", "--json")[1])
+    assert content["relation"] == "unrelated to"
+    assert json.loads(cirm("diff", "g.cirm", "g.cirm", "--json")[1])["relation"] == (
+        "same"
+    )
+
+
+def test_inspect_lists_settings_of_training_only_where_a_network_is_trained(
+    cirm, updated
+):
+    cirm(*FIT, "e.cirm", *QUICK)
+    table, network = (cirm("inspect", name)[1] for name in ("a.cirm", "e.cirm"))
+    for words in ("Network:", "epochs="):
+        assert words not in table
+        assert words in network
+
+
 def test_diff_names_a_column_that_only_one_model_calls_unstable(cirm, files, clinic):
     for name, agreement, seed in (("x", 0.95, 0), ("y", 0.2, 1)):
         clinic(1000, agreement, seed).to_csv(files / f"{name}.csv", index=False)

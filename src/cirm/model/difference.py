@@ -85,11 +85,10 @@ def find_relation_between_model_histories(
     if not shared:
         return "unrelated to"
     if len(first) == len(second) == shared:
-        return (
-            "same"
-            if _have_equal_trained_states(first_model, second_model)
-            else "branches from"
-        )
+        if _have_equal_trained_states(first_model, second_model):
+            return "same"
+        # Two fits to the same rows in the same second have the same entry.
+        return "branches from" if shared > 1 else "unrelated to"
     if shared == len(first):
         return "continues"
     return "is continued by" if shared == len(second) else "branches from"
