@@ -437,6 +437,12 @@ def test_a_request_is_given_up_after_its_lifetime_and_the_site_asked_anew(tmp_pa
             time.sleep(1.5)
         return client.app(message, context)
 
+    def slow(message, context):
+        """It takes its time, so that the other site is asked anew before the end."""
+        time.sleep(0.1)
+        return client.app(message, context)
+
+    grid.add(1, grid.sites[1][1].node_config, slow)
     grid.add(2, grid.sites[2][1].node_config, forgetful)
     coordinate(grid, tmp_path, CONVEX, patience=0.2, lifetime=0.4).run()
     found = list_exchanges(tmp_path)
