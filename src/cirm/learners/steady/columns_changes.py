@@ -162,7 +162,6 @@ def _find_columns_with_changed_effect(
     places = state.places
     leaders = torch.zeros_like(is_tested)
     leaders[state.unit[is_tested]] = True
-    peers = state.needed & ~state.unstable
     if places.alignment.shape[2] > 1:
         alignments = _get_alignments(state)
         summary = combine_effects_of_environments(*alignments)
@@ -175,6 +174,7 @@ def _find_columns_with_changed_effect(
         effects = places.contrasts.compute_effects_and_variances()
         if places.score_effects.shape[1]:
             effects, is_tested = _get_effects_of_block_scores(state), leaders
+        peers = state.needed & ~state.unstable
         found = _find_effects_that_change(
             effects,
             is_tested,
