@@ -88,8 +88,8 @@ def test_jobs_that_finished_here_earlier_are_used_before_anything_is_run(tmp_pat
 def test_the_first_steps_of_a_job_tell_its_time_within_a_factor_of_two(
     learner, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("cirm.runs.durations.MAX_CALIBRATION", 0.15)
-    job = small_job(epochs=60 if learner == "vcl" else 200, learner=learner)
+    monkeypatch.setattr("cirm.runs.durations.MAX_CALIBRATION", 0.1)
+    job = small_job(epochs=400 if learner == "vcl" else 800, learner=learner)
     run_job_and_return_records(
         replace(job, settings={**job.settings, "epochs": 1}), lambda done: None
     )
