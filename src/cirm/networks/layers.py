@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from cirm.networks.products import add_product
 from cirm.networks.zero_channels import PackedImages
 
 Layers = list[tuple[Tensor, Tensor]]
@@ -87,7 +88,7 @@ def _compute_sums(x: Tensor | PackedImages, weight: Tensor, bias: Tensor) -> Ten
     if len(weight) == 1 and is_narrow:
         transposed = weight.squeeze(0).mT.contiguous()
         return F.linear(x.squeeze(0), transposed, bias.view(-1)).unsqueeze(0)
-    return torch.baddbmm(bias, x, weight)
+    return add_product(bias, x, weight)
 
 
 def run_layers_with_sampled_weights(

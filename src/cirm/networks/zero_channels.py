@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from cirm.networks.products import multiply
+
 # Beyond these limits, preparing a batch takes longer than its products save (by
 # `benchmarks.notes.table1_steps` and its batches of 250 images).
 MIN_INPUTS = 2**15  # of a batch
@@ -117,7 +119,7 @@ class _Product(torch.autograd.Function):
     ) -> Tensor:
         ctx.packed = packed
         products = [
-            values @ weight.index_select(0, columns)
+            multiply(values, weight.index_select(0, columns))
             for columns, values in packed.blocks
         ]
         return torch.cat(products).index_select(0, packed.places)
@@ -145,7 +147,7 @@ class _TransposedProduct(torch.autograd.Function):
         sizes = [len(values) for _, values in packed.blocks]
         parts = slope.index_select(0, packed.order).split(sizes)
         for (columns, values), part in zip(packed.blocks, parts, strict=True):
-            total.index_add_(0, columns, values.mT @ part)
+            total.index_add_(0, columns, multiply(values.mT, part))
         return total
 
     @staticmethod
