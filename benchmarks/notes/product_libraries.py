@@ -10,6 +10,7 @@ oneDNN takes as a multiple of MKL's time. `MIN_MULTIPLICATIONS` in
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -59,8 +60,8 @@ def main() -> None:
             w = torch.rand(size, outputs, requires_grad=needs_grad)
             times = time_functions_in_turn(
                 {
-                    "mkl": lambda x=x, w=w: run_many(torch.mm, x, w),
-                    "onednn": lambda x=x, w=w: run_many(multiply_by_onednn, x, w),
+                    "mkl": partial(run_many, torch.mm, x, w),
+                    "onednn": partial(run_many, multiply_by_onednn, x, w),
                 },
                 ROUNDS,
             )
