@@ -1,4 +1,7 @@
-"""The floor of a training step: its matrix products alone, with the same shapes."""
+"""The floor of a training step: its matrix products alone, with the same shapes.
+
+Each is computed by the library that the learners use for it.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,10 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-Product = tuple[Tensor, Tensor, Tensor]
-"""Two factors, and the tensor for their product."""
+from cirm.networks.products import multiply
+
+Product = tuple[Tensor, Tensor]
+"""Two factors."""
 
 
 def list_plain_products(sizes: tuple[int, ...], rows: int) -> Callable[[], None]:
@@ -57,16 +62,16 @@ def _list_layer_products(
     products = []
     for place, ((a, b), rows) in enumerate(zip(pairwise(sizes), counts, strict=True)):
         x, w, back = torch.rand(rows, a), torch.rand(a, b), torch.rand(rows, b)
-        some = [(x, w, torch.empty(rows, b)), (x.T, back, torch.empty(a, b))]
+        some = [(x, w), (x.T, back)]
         if place:
-            some.append((back, w.T, torch.empty(rows, a)))
+            some.append((back, w.T))
         products += some * (times if place else first or times)
     return products
 
 
 def _multiply_all(products: list[Product]) -> Callable[[], None]:
     def work() -> None:
-        for a, b, out in products:
-            torch.mm(a, b, out=out)
+        for a, b in products:
+            multiply(a, b)
 
     return work

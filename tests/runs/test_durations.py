@@ -93,13 +93,17 @@ def test_the_first_steps_of_a_job_tell_its_time_within_a_factor_of_two(
     run_job_and_return_records(
         replace(job, settings={**job.settings, "epochs": 1}), lambda done: None
     )
-    estimates = estimate_job_seconds([job], [], NORMAL, tmp_path)
-    assert estimates.calibrated == 1
-    assert list_unfinished_jobs([job], tmp_path) == [job]
-    start = time.process_time()
-    run_job_and_return_records(job, lambda done: None)
-    ratio = estimates.seconds[job.key] / (time.process_time() - start)
-    assert 0.5 < ratio < 2
+    ratios = []
+    while len(ratios) < 3:  # other processes can slow either of the two times down
+        estimates = estimate_job_seconds([job], [], NORMAL, tmp_path)
+        assert estimates.calibrated == 1
+        assert list_unfinished_jobs([job], tmp_path) == [job]
+        start = time.process_time()
+        run_job_and_return_records(job, lambda done: None)
+        ratios.append(estimates.seconds[job.key] / (time.process_time() - start))
+        if 0.5 < ratios[-1] < 2:
+            return
+    pytest.fail(f"estimated times as multiples of the real ones: {ratios}")
 
 
 @dataclass(frozen=True)
