@@ -84,8 +84,15 @@ def test_the_lead_says_where_ours_leads_and_where_not(summary):
     without = copy.deepcopy(summary)
     del without["cells"]["steady"]
     assert write_leaderboard_summary_paragraph(without) == (
-        "steady has the highest mean on 0 of 2 data sets. Another learner leads on "
-        "digits (learner 11) and a table (erm)."
+        "No data set has results of steady and of another learner yet."
+    )
+    alone = copy.deepcopy(summary)
+    for row, own in alone["cells"].items():
+        if row != "steady":
+            own.pop("d", None)
+    assert write_leaderboard_summary_paragraph(alone) == (
+        "steady has the highest mean on 0 of 1 data sets. Another learner leads on a "
+        "table (erm, by 2.0 points)."
     )
 
 

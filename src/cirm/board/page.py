@@ -97,28 +97,26 @@ def render_leaderboard_markdown(summary: Summary, command: str) -> str:
 
 
 def write_leaderboard_summary_paragraph(summary: Summary) -> str:
-    """Say in which columns our learner leads, and who leads in the others."""
+    """Say in which columns our learner leads, and who leads in the others.
+
+    Columns in which it has no other learner beside it are not counted.
+    """
     led: list[str] = []
     tied: list[str] = []
     behind: list[str] = []
     for column in summary["columns"]:
-        title, leader = (
-            column["title"],
-            find_best_learner_of_dataset(summary, column["name"]),
-        )
-        lead = _compute_lead_of_steady(summary, column["name"])
-        if not leader:
-            continue
+        title, name = column["title"], column["name"]
+        lead = _compute_lead_of_steady(summary, name)
         if lead is None:
-            behind += [] if leader == OURS else [f"{title} ({leader})"]
-            led += [title] if leader == OURS else []
-        elif lead < 0:
+            continue
+        if lead < 0:
+            leader = find_best_learner_of_dataset(summary, name)
             behind.append(f"{title} ({leader}, by {-lead:.1f} points)")
         else:
             (led if lead else tied).append(title)
     count = len(led) + len(tied) + len(behind)
     if not count:
-        return "No data set has results yet."
+        return f"No data set has results of {OURS} and of another learner yet."
     text = f"{OURS} has the highest mean on {len(led)} of {count} "
     text += "data sets." if not led else f"data sets: {join_words(led)}."
     if close := [
