@@ -31,6 +31,7 @@ HEADINGS = {
 """Names of metrics and diagnostics for readers."""
 
 ADAPTATION_PARTS = {
+    "Class frequencies": "frequencies",
     "What adapting would have gained at places with known targets": "gains",
     "Not adapted": "refusals",
     "Notes": "notes",

@@ -1,11 +1,15 @@
 """Class frequencies estimated without labels: known truths and limits."""
 
+import re
+
 import pytest
 import torch
 
 from cirm.environments import Environment, Stream, Task
 from cirm.learners.steady.columns_frequencies import (
+    WITHIN,
     compute_shifted_class_frequencies,
+    estimate_confirmed_intercept_shifts,
     estimate_intercept_shifts,
 )
 from tests.learners.steady.test_columns import score, train
@@ -52,6 +56,36 @@ def test_without_rows_the_prior_is_left():
     assert torch.allclose(found.samples.std(0, correction=0), 0.3 * WIDE / 10)
 
 
+def test_a_shift_that_rows_always_showed_rightly_is_that_of_the_rows():
+    logits = draw_logits(500, torch.tensor([0.4, 0.3, 0.3]))
+    spread = torch.ones(3).double()
+    plain = estimate_intercept_shifts(logits, USUAL, spread)
+    found = estimate_confirmed_intercept_shifts(logits, USUAL, spread, 1e-9 * spread)
+    torch.testing.assert_close(found, plain)
+
+
+def test_of_what_rows_show_the_share_is_believed_that_was_true_on_arrival():
+    spread, miss = torch.full((3,), 0.8).double(), torch.full((3,), 0.6).double()
+    logits = draw_logits(2000, torch.tensor([0.4, 0.3, 0.3]))
+    found = estimate_confirmed_intercept_shifts(logits, USUAL, spread, miss)
+    shown = estimate_intercept_shifts(logits, USUAL, torch.ones(3).double())
+    share = 0.8**2 / (0.8**2 + 0.6**2)
+    torch.testing.assert_close(found.mean, share * shown.mean)
+    # What is left of the variance: that of the shift given its sum with the error, and
+    # that of the sum.
+    wanted = share * 0.6**2 + share**2 * shown.samples.var(0, correction=0)
+    torch.testing.assert_close(found.samples.var(0, correction=0), wanted)
+
+
+def test_no_shift_is_believed_that_is_far_beyond_those_of_earlier_places():
+    logits = draw_logits(2000, torch.tensor([0.02, 0.08, 0.9]))
+    spread = torch.full((3,), 0.2).double()
+    found = estimate_confirmed_intercept_shifts(logits, USUAL, spread, 0.01 * spread)
+    shown = estimate_intercept_shifts(logits, USUAL, spread)
+    assert float(shown.mean.abs().max()) > WITHIN * 0.2
+    assert float(found.mean.abs().max()) == pytest.approx(WITHIN * 0.2)
+
+
 def make_place(name, frequency, n=1500):
     generator = torch.Generator().manual_seed(ord(name))
     y = (torch.rand(n, generator=generator) < frequency).long()
@@ -68,7 +102,12 @@ def test_frequencies_are_adapted_once_that_has_helped_on_two_arrivals():
     assert float(adapted.adaptation.frequencies[0, 1]) == pytest.approx(0.05, abs=0.03)
     assert score(learner, adapted, places[3]) > score(learner, state, places[3]) + 1
     told = learner.explain(adapted)["adaptation"]["frequencies"][0]
-    assert "94 % and 6 % here, 51 % and 49 %" in told
+    share, low, high = map(
+        int, re.search(r"(\d+) % here .* second (\d+) to (\d+) %\)", told).groups()
+    )
+    assert share == round(100 * float(adapted.adaptation.frequencies[0, 1]))
+    assert low <= 5 <= high
+    assert "51 % and 49 % at the places seen" in told
 
 
 def test_frequencies_are_not_adapted_after_a_single_arrival():
@@ -77,3 +116,36 @@ def test_frequencies_are_not_adapted_after_a_single_arrival():
     adapted = learner.adapt(state, places[2].inputs[None])
     assert not adapted.adaptation.frequencies.any()
     assert learner.explain(adapted)["adaptation"]["frequencies"] == []
+
+
+def test_inputs_that_move_otherwise_do_not_move_the_frequencies_far():
+    """Each place has the same frequency; its inputs move along the prediction."""
+
+    def make_moved_place(name, move):
+        place = make_place(name, 0.3)
+        return Environment(name, place.inputs + move, place.targets, place.task)
+
+    moves = zip("abcd", (0.0, 0.4, -0.4, 0.8), strict=True)
+    places = [make_moved_place(*pair) for pair in moves]
+    learner, state = train(Stream.create_sequential(places[:3]))
+    misses = state.arrivals.frequency_misses[0, :, 0]
+    assert misses.abs().min() > 0.3  # the rows showed shifts that were not there
+    earned = state._replace(
+        arrivals=state.arrivals._replace(
+            frequency_gains=torch.ones_like(state.arrivals.frequency_gains)
+        )
+    )
+    adapted = learner.adapt(earned, places[3].inputs[None])
+    naive = learner.adapt(
+        earned._replace(
+            arrivals=earned.arrivals._replace(
+                frequency_misses=earned.arrivals.frequency_misses[:, :0]
+            )
+        ),
+        places[3].inputs[None],
+    )
+    shown, believed = (
+        float(one.adaptation.frequencies[0, 1]) for one in (naive, adapted)
+    )
+    assert abs(believed - 0.3) < abs(shown - 0.3)
+    assert believed < 0.5

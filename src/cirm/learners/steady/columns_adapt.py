@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cirm.learners.steady.columns_frequencies import (
     compute_shifted_class_frequencies,
-    estimate_intercept_shifts,
+    estimate_confirmed_intercept_shifts,
 )
 from cirm.learners.steady.columns_posterior import (
     build_effect_prior,
@@ -28,13 +28,14 @@ from cirm.learners.steady.columns_posterior import (
 )
 from cirm.learners.steady.columns_predict import (
     compute_outputs_of_predictor,
-    measure_intercept_spread,
+    compute_spread_beyond_noise,
 )
 from cirm.learners.steady.columns_residual import compute_residual_of_feature_on_others
 from cirm.learners.steady.columns_state import (
     SAMPLES,
     CoefficientSamples,
     SteadyTableState,
+    compute_mean_targets_of_past,
 )
 from cirm.learners.steady.meta_analysis import UNKNOWN, EffectMetaAnalysis
 
@@ -174,10 +175,15 @@ def _adapt_intercepts_to_class_frequencies(
     adapted: ModelWithAddedEvidence, state: SteadyTableState
 ) -> ModelWithAddedEvidence:
     """Replace the intercepts by those that the rows show."""
-    rows = state.places.rows
-    usual = rows @ state.places.targets / rows.sum()
-    spread = measure_intercept_spread(state.arrivals, 0.0)
-    shifts = estimate_intercept_shifts(adapted.outputs, usual.clamp(min=1e-6), spread)
+    usual = compute_mean_targets_of_past(state)
+    arrivals = state.arrivals
+    misses, variances = arrivals.frequency_misses, arrivals.shift_variances
+    shifts = estimate_confirmed_intercept_shifts(
+        adapted.outputs,
+        usual.clamp(min=1e-6),
+        compute_spread_beyond_noise(arrivals.shifts, variances),
+        compute_spread_beyond_noise(misses, variances[len(variances) - len(misses) :]),
+    )
     return adapted._replace(
         predictor=adapted.predictor._replace(levels=shifts.samples),
         outputs=adapted.outputs + shifts.mean,

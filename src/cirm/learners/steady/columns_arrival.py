@@ -5,7 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cirm.learners.steady.columns_adapt import add_evidence_of_unstable_features
+from cirm.learners.steady.columns_adapt import (
+    add_evidence_of_unstable_features,
+    sort_rows_and_limit_their_number,
+)
+from cirm.learners.steady.columns_frequencies import estimate_intercept_shifts
 from cirm.learners.steady.columns_learn import (
     draw_coefficients_of_stable_model,
     draw_coefficients_of_trusted_model,
@@ -13,9 +17,11 @@ from cirm.learners.steady.columns_learn import (
     summarise_effects_over_environments,
 )
 from cirm.learners.steady.columns_predict import (
+    WIDEST_SPREAD,
     compute_outputs_of_predictor,
     fit_calibration_slope,
     fit_logit_shifts_to_frequencies,
+    measure_intercept_spread,
     predict_calibration_slope,
 )
 from cirm.learners.steady.columns_state import (
@@ -23,6 +29,7 @@ from cirm.learners.steady.columns_state import (
     ScoresBeforeTraining,
     SteadyTableState,
     append_row_to_tensors,
+    compute_mean_targets_of_past,
 )
 
 
@@ -66,34 +73,41 @@ def score_models_on_new_environment(
     gains = torch.zeros(d, dtype=torch.float64)
     errors = torch.full((d,), torch.inf, dtype=torch.float64)
 
-    def measure_score_gain_of_adapting(
-        features: list[int], has_frequencies: bool = False
+    def measure_gain_over_stable_model(
+        predictor: CoefficientSamples,
     ) -> tuple[Tensor, Tensor]:
-        alone = add_evidence_of_unstable_features(
-            state, basis, summary, features, trust, has_frequencies, min_support=0.0
-        ).predictor
-        gain = (
-            losses[0] - _compute_loss_and_score_of_rows(alone, basis, targets, noise)[0]
-        )
+        loss, _ = _compute_loss_and_score_of_rows(predictor, basis, targets, noise)
+        gain = losses[0] - loss
         return gain.mean(), compute_variance_of_mean(gain).sqrt() + 1e-9
 
     for unit in state.unit[chosen].unique().tolist():
         own = [j for j in chosen if int(state.unit[j]) == unit]
         gains[state.unit == unit], errors[state.unit == unit] = (
-            measure_score_gain_of_adapting(own)
+            measure_gain_over_stable_model(
+                add_evidence_of_unstable_features(
+                    state, basis, summary, own, trust, min_support=0.0
+                ).predictor
+            )
         )
     frequency_gain = gains.new_zeros(()), gains.new_zeros(())
-    if not is_regression:
-        frequency_gain = measure_score_gain_of_adapting([], has_frequencies=True)
     outputs = compute_outputs_of_predictor(base, basis).mean(0)
     aims = targets if is_regression else select_target_columns_of_model(targets)
     if is_regression:
         shift = (aims - outputs).mean(0)
         variance = compute_variance_of_mean(aims - outputs)
+        miss = torch.zeros_like(shift)
     else:
         shift = fit_logit_shifts_to_frequencies(outputs, aims)
         rate = (aims.sum(0) + 0.5) / (len(aims) + 1)
         variance = 1 / (len(aims) * rate * (1 - rate))
+        # Adapting must have helped with the shift that the rows show, at face value.
+        rows = outputs[sort_rows_and_limit_their_number(basis, outputs[:, 0])]
+        usual = compute_mean_targets_of_past(state).clamp(min=1e-6)
+        spread = measure_intercept_spread(state.arrivals, 0.0)
+        levels = estimate_intercept_shifts(rows, usual, spread).samples
+        frequency_gain = measure_gain_over_stable_model(base._replace(levels=levels))
+        widest = torch.full_like(shift, WIDEST_SPREAD)
+        miss = estimate_intercept_shifts(rows, usual, widest).mean - shift
     slope, slope_variance = fit_calibration_slope(outputs, aims, is_regression)
     used = predict_calibration_slope(
         state.arrivals
@@ -116,6 +130,7 @@ def score_models_on_new_environment(
         *frequency_gain,
         slope * used,
         slope_variance * used.square(),
+        miss,
     )
     return state._replace(arrivals=append_row_to_tensors(state.arrivals, entry))
 

@@ -6,7 +6,14 @@ import math
 from typing import Any
 
 from cirm.learners.steady import columns_refuse as refuse
-from cirm.learners.steady.columns_state import SteadyTableState
+from cirm.learners.steady.columns_frequencies import (
+    WITHIN,
+    compute_shifted_class_frequencies,
+)
+from cirm.learners.steady.columns_state import (
+    SteadyTableState,
+    compute_mean_targets_of_past,
+)
 from cirm.learners.steady.columns_words import (
     convert_effect_to_reported_unit,
     describe_effects_by_environment,
@@ -80,7 +87,7 @@ def describe_adaptation(
             )
             if feature in found:
                 effects[-1]["sentence"] += FOUND_HERE
-    frequencies = _describe_adapted_class_frequencies(state)
+    frequencies = _describe_adapted_class_frequencies(state, is_alone=not effects)
     if effects:
         count = len({entry["feature"] for entry in effects})
         noun = "column" if count == 1 else "columns"
@@ -113,20 +120,37 @@ def describe_adaptation(
     }
 
 
-def _describe_adapted_class_frequencies(state: SteadyTableState) -> list[str]:
-    """Say which class frequencies were re-learned."""
-    here, places = state.adaptation.frequencies, state.places
+def _describe_adapted_class_frequencies(
+    state: SteadyTableState, is_alone: bool
+) -> list[str]:
+    """Say which class frequencies were re-learned.
+
+    If nothing else was, the intercepts of the model are samples of their shifts, which
+    give the interval of two classes.
+    """
+    here = state.adaptation.frequencies
     if not float(here.sum()):
         return []
-    seen = places.rows @ places.targets / places.rows.sum()
+    seen = compute_mean_targets_of_past(state)
+    interval = ""
+    if is_alone and len(here) == 2:
+        levels = state.adaptation.predictor.levels
+        reach = WITHIN * levels.std(0, correction=0)
+        low, high = (
+            float(compute_shifted_class_frequencies(shift, seen)[1])
+            for shift in (levels.mean(0) - reach, levels.mean(0) + reach)
+        )
+        interval = (
+            f" (95 % interval of the second {100 * low:.0f} to {100 * high:.0f} %)"
+        )
     now, before = (
         join_words([f"{100 * float(part):.0f} %" for part in parts])
         for parts in (here, seen)
     )
     return [
-        f"The frequencies of the classes are estimated as {now} here, {before} at the "
-        "places seen. This estimate improved the predictions on arrival at every "
-        "place so far."
+        f"The frequencies of the classes are estimated as {now} here{interval}, "
+        f"{before} at the places seen. This estimate improved the predictions on "
+        "arrival at every place so far."
     ]
 
 

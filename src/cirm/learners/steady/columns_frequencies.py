@@ -3,7 +3,8 @@
 If the classes look alike everywhere and only their frequencies differ, the density of
 the inputs of a new environment is a mixture whose weights are the frequencies (Saerens,
 Latinne and Decaestecker 2002). Their prior is the spread of the intercepts on arrival.
-Other changes of the inputs look the same, which is why this must have been earned.
+Other changes of the inputs look the same, which is why this must have been earned, and
+why the estimate is trusted only as far as the labels confirmed it on arrival.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch import Tensor
 from cirm.learners.steady.columns_state import SAMPLES
 from cirm.randomness import compute_normal_quantiles
 
+WITHIN = 1.96  # standard deviations, of 95 % of a normal distribution
 STEPS = 50  # of Newton's method; a concave function of few numbers needs about eight
 
 
@@ -70,6 +72,28 @@ def estimate_intercept_shifts(
     quantiles = compute_normal_quantiles(SAMPLES)
     normals = torch.stack([quantiles.roll(3 * i) for i in range(k)], 1)
     return ClassInterceptShifts(shift, shift + normals @ root.T)
+
+
+def estimate_confirmed_intercept_shifts(
+    logits: Tensor, frequencies: Tensor, intercept_spread: Tensor, miss_spread: Tensor
+) -> ClassInterceptShifts:
+    """Estimate the intercepts from rows that show them with an error.
+
+    What the rows show is the shift plus an error, which has the spread [k] that it had
+    on arrival. Given their sum, the shift has a normal distribution, too. Its mean is
+    kept within the 95 % interval of the shifts between environments.
+    """
+    total = intercept_spread.square() + miss_spread.square()
+    shown = estimate_intercept_shifts(logits, frequencies, total.sqrt())
+    share = intercept_spread.square() / total
+    limit = WITHIN * intercept_spread
+    mean = (share * shown.mean).clamp(-limit, limit)
+    differences = shown.samples - shown.mean
+    variance = differences.square().mean(0).clamp(min=1e-12)
+    remaining = share * miss_spread.square() + share.square() * variance
+    return ClassInterceptShifts(
+        mean, mean + differences * (remaining / variance).sqrt()
+    )
 
 
 def compute_shifted_class_frequencies(shifts: Tensor, frequencies: Tensor) -> Tensor:

@@ -40,6 +40,7 @@ from cirm.learners.steady.columns_state import (
     CoefficientSamples,
     ModelsWithoutOneColumn,
     SteadyTableState,
+    compute_mean_targets_of_past,
     create_empty_columns_state,
     find_basis_functions_of_features,
     list_ridge_group_of_basis_functions,
@@ -333,8 +334,7 @@ def _compute_intercept_only_outputs(
     state: SteadyTableState, is_regression: bool
 ) -> Tensor:
     """Return the outputs [k] of a model that knows no more than the targets' means."""
-    rows = state.places.rows
-    means = rows @ state.places.targets / rows.sum()
+    means = compute_mean_targets_of_past(state)
     if is_regression:
         return means
     logs = means.clamp(min=1e-3).log()

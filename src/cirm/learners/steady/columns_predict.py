@@ -72,10 +72,22 @@ def measure_intercept_spread(arrivals: ScoresBeforeTraining, noise: float) -> Te
         arrivals: How environments differed from what was known before.
         noise: Noise variance of a regression; 0 for classes.
     """
-    excess = (arrivals.shifts.square() - arrivals.shift_variances).clamp(min=0)
-    usual = USUAL_SPREAD**2 * (noise if noise > 0 else 1.0)
-    spread = ((excess.sum(0) + usual) / (len(excess) + 1)).sqrt()
+    spread = compute_spread_beyond_noise(
+        arrivals.shifts, arrivals.shift_variances, noise if noise > 0 else 1.0
+    )
     return spread if noise > 0 else spread.clamp(max=WIDEST_SPREAD)
+
+
+def compute_spread_beyond_noise(
+    shifts: Tensor, variances: Tensor, unit: float = 1.0
+) -> Tensor:
+    """Return the spread [k] of shifts [a, k], less what their sampling variances make.
+
+    One more shift of the usual size is assumed, in units of the variance `unit`.
+    """
+    excess = (shifts.square() - variances).clamp(min=0)
+    usual = USUAL_SPREAD**2 * unit
+    return ((excess.sum(0) + usual) / (len(excess) + 1)).sqrt()
 
 
 def fit_calibration_slope(

@@ -81,6 +81,8 @@ class ScoresBeforeTraining(NamedTuple):
         slopes: Factor of the predictions' differences that would have fitted best, [a];
             fewer in states of earlier revisions.
         slope_variances: Sampling variances of these factors, [a].
+        frequency_misses: By how much the shift that unlabelled rows showed differs from
+            that of the labels, [a, k]; fewer in states of earlier revisions.
     """
 
     losses: Tensor
@@ -94,6 +96,7 @@ class ScoresBeforeTraining(NamedTuple):
     frequency_errors: Tensor
     slopes: Tensor
     slope_variances: Tensor
+    frequency_misses: Tensor
 
 
 class CoefficientSamples(NamedTuple):
@@ -268,6 +271,7 @@ def create_empty_columns_state(
             frequency_errors=create_zeros(0),
             slopes=create_zeros(0),
             slope_variances=create_zeros(0),
+            frequency_misses=create_zeros(0, n_outputs),
         ),
         base=predictor,
         predictor=predictor,
@@ -292,6 +296,12 @@ def create_empty_columns_adaptation(
         torch.ones((), dtype=number),
         torch.zeros(n_features, dtype=torch.bool),
     )
+
+
+def compute_mean_targets_of_past(state: SteadyTableState) -> Tensor:
+    """Return the class frequencies [c], or the mean target [1], of all rows seen."""
+    places = state.places
+    return places.rows @ places.targets / places.rows.sum()
 
 
 def center_moments(state: SteadyTableState) -> Tensor:

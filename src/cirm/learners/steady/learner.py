@@ -138,6 +138,7 @@ class Steady(Learner[Any]):
         "state.places.score_effects",
         "state.arrivals.slopes",
         "state.arrivals.slope_variances",
+        "state.arrivals.frequency_misses",
         "state.adaptation.found",
         "state.calibration",
         "state.numbers.readers.scores",

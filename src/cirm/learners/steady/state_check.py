@@ -32,7 +32,11 @@ from cirm.learners.steady.directions_state import (
 from cirm.learners.steady.directions_statistics import count_image_channels
 
 MOST_ROWS = 1e15  # that an adaptation has used; whole numbers are exact up to it
-SHORTER = ("arrivals.slopes", "arrivals.slope_variances")  # after earlier revisions
+SHORTER = (  # after earlier revisions
+    "arrivals.slopes",
+    "arrivals.slope_variances",
+    "arrivals.frequency_misses",
+)
 
 
 def check_state_of_columns_engine(
@@ -72,7 +76,7 @@ def check_state_of_columns_engine(
             first = tuple(tensor.shape[:1]) if group in sizes else ()
             shape = (*first, *earlier[name].shape[len(first) :])
         if name in SHORTER and len(tensor) < sizes["arrivals"]:
-            shape = tuple(tensor.shape[:1])
+            shape = (len(tensor), *shape[1:])
         _check_shape_and_dtype_of_tensor(name, tensor, shape, expected.dtype)
     stored = _list_tensors_by_path(state)
     for name in ("simple", "cluster"):
