@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from cirm.data.colored import Colored
+from cirm.data.downloads import GreyImagesWithClasses
 from cirm.environments import Environment
 from cirm.records import write_bytes_atomically
 from cirm.report.page import PngPicture
@@ -24,6 +26,13 @@ TITLES = {
     "b11": "the background is coloured",
     "gray": "the colour is removed",
 }
+ORIGINAL_LABELS: dict[str, tuple[tuple[int, ...], str, tuple[int, ...]]] = {
+    "mnist": ((5, 6, 7, 8, 9), "the digits 5 to 9", ()),
+    "digits": ((5, 6, 7, 8, 9), "the digits 5 to 9", ()),
+    "fashion-mnist": ((5, 7, 9), "sandals, sneakers and ankle boots", (8,)),
+}
+"""Classes with the label 1, what they are, and classes left out, as in IRMG's data."""
+
 GREEN, RED = (0.27, 0.76, 0.40), (0.86, 0.20, 0.20)
 # The metadata that make files of the same figure differ, by format.
 FORMATS = {
@@ -35,6 +44,27 @@ _CELL, _GAP = 0.44, 0.05  # inches: an example, and the white between two
 _CELL_PIXELS = _CELL + _GAP
 _LEFT, _TOP, _APART, _EDGE = 1.85, 0.7, 0.24, 0.18  # inches around the blocks
 _FAINT_GREY = "0.35"
+
+
+@dataclass(frozen=True)
+class ColoredWithoutClasses(Colored):
+    """Coloured images without those of some classes.
+
+    Args:
+        left_out: The classes.
+    """
+
+    left_out: tuple[int, ...] = ()
+
+    def _load_images_of_source(self) -> GreyImagesWithClasses:
+        train, train_labels, test, test_labels = super()._load_images_of_source()
+        left_out = torch.tensor(self.left_out, dtype=torch.int64)
+        kept, kept_test = (
+            ~torch.isin(labels, left_out) for labels in (train_labels, test_labels)
+        )
+        return GreyImagesWithClasses(
+            train[kept], train_labels[kept], test[kept_test], test_labels[kept_test]
+        )
 
 
 class EnvironmentExampleImages(NamedTuple):

@@ -10,6 +10,8 @@ from cirm.data.colored import Colored
 from cirm.data.image_sets import IMAGE_SETS, get_cached_image_folder
 from cirm.paper import projections
 from cirm.paper.example_images import (
+    ORIGINAL_LABELS,
+    ColoredWithoutClasses,
     collect_example_images,
     render_example_figure,
     render_example_images,
@@ -121,18 +123,23 @@ def render_example_images_in_both_colourings() -> dict[str, PngPicture]:
         ]
         caption = f"{source}: the two colour schemes; the unseen environment is last."
         pictures[source] = PngPicture(render_example_figure(both), caption)
-        pictures[f"{source}-irmg"] = render_original_coloring_examples(source)
+        if source in ORIGINAL_LABELS:
+            pictures[f"{source}-irmg"] = render_original_coloring_examples(source)
     return pictures
 
 
 def render_original_coloring_examples(source: str) -> PngPicture:
     """Draw the environments of Ahuja et al., "Invariant Risk Minimization Games".
 
-    The figure is coloured and the label is whether the class is below five.
+    The figure is coloured. In Fashion-MNIST there are no bags.
     """
-    dataset = Colored(source, "b01", labels="below-five")
+    classes, name, left_out = ORIGINAL_LABELS[source]
+    dataset = ColoredWithoutClasses(
+        source, "b01", labels=",".join(map(str, classes)), left_out=left_out
+    )
+    note = f"the label is 1 for {name}, and flipped in 25 % of the images"
     panel = collect_example_images(dataset, 0)._replace(
-        title=f"{source}, as in IRMG", note="the label is 1 for the classes 0 to 4"
+        title=f"{source}, as in IRMG", note=note
     )
     caption = (
         f"{source}, coloured as in Invariant Risk Minimization Games (IRMG). The last "

@@ -45,7 +45,7 @@ from cirm.wording import join_names_in_backticks, join_words
 Claims = Sequence[Mapping[str, Any]]
 Summary = Mapping[str, Any]
 SOURCES = {"mean": "ours", "paper": "paper", "elsewhere": "IRM's runs"}
-BELOW = " In each cell, our number is above the published number."
+BELOW = " The upper line of each cell is our number, the lower line the paper's."
 RESIDUALS = ("consensus", "constraint")
 SPREAD = "Mean ± standard deviation over seeds."
 LATEX_SPREAD = "Mean (standard deviation)."
