@@ -8,9 +8,9 @@ both are agreed on and both are constrained. Departures: before any data nothing
 part in the consensus, unless `past_at_zero` is set (algorithm 2 starts from a past at
 zero), and the features move after a batch's rounds instead of before.
 
-The preset "paper" interprets what the paper leaves open so as to come near its table 1:
-the KL is summed over the weights and not divided by the number of examples, and half
-of the hidden units are dropped.
+The preset "paper" has the objective as printed: the risk is a mean over the examples,
+and the KL stays whole, although Bayes' rule divides it by their number. What the paper
+leaves open is chosen to come near its table 1: half of the hidden units are dropped.
 """
 
 from __future__ import annotations

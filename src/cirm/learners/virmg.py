@@ -11,10 +11,11 @@ a player is its last posterior, and the players of the last stage take part as o
 that does not move; one environment at a time gives the paper's (w + w_past) / 2.
 Nothing is kept of earlier stages. Before any data the prior is normal around zero.
 
-The preset "paper" sums the KL over the weights and does not divide it by the number of
-examples. With this reading all three methods of the paper stop using the colour. The
-paper ends the game between networks (IRMG) at an accuracy of 0.6 and does not say
-whether it ends this one, too; the preset does not.
+The preset "paper" has the objective as printed: the risk is a mean over the examples,
+and the KL stays whole, although Bayes' rule divides it by their number. So all three
+methods of the paper stop using the colour. The paper ends the game between networks
+(IRMG) at an accuracy of 0.6 and does not say whether it ends this one, too; the preset
+does not.
 """
 
 from __future__ import annotations

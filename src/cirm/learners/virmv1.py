@@ -11,11 +11,12 @@ reparametrisation a sample has separate noise for every example. The mean of the
 samples' squared gradients would then differ only by the variance of the gradients
 divided by the number of examples.
 
-The preset "paper" interprets what the paper leaves open so as to come near its table 1:
-the KL is summed over the weights and not divided by the number of examples, the 5
-evaluations are also those of a prediction, the delta rho of 100 is the weight of the
-penalty from the step threshold on, and there is no dropout, with which the colour
-wins over the shape. Weight decay acts on means and log standard deviations alike.
+The preset "paper" has the objective as printed: the risk is a mean over the examples,
+and the KL stays whole, although Bayes' rule divides it by their number. What the paper
+leaves open is chosen to come near its table 1: the 5 evaluations are also those of a
+prediction, the delta rho of 100 is the weight of the penalty from the step threshold
+on, and there is no dropout, with which the colour wins over the shape. Weight decay
+acts on means and log standard deviations alike.
 """
 
 from __future__ import annotations
