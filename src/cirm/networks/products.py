@@ -55,19 +55,41 @@ def _is_faster_by_onednn(x: Tensor, weight: Tensor) -> bool:
         and outputs > 1
         and x.dtype == weight.dtype == torch.float32
         and x.device.type == weight.device.type == "cpu"
+        and not _is_transformed_by_torch()
         and has_mkl_without_avx512()
+    )
+
+
+def _is_transformed_by_torch() -> bool:
+    """Return whether torch changes what is computed, as `vmap` or `compile` do."""
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._is_tracing()
+        or torch.is_autocast_enabled("cpu")
+        or torch._C._are_functorch_transforms_active()
     )
 
 
 @cache
 def has_mkl_without_avx512() -> bool:
-    """Return whether the processor has AVX-512, and MKL does not use it."""
+    """Return whether oneDNN uses the processor's AVX-512, and MKL does not."""
     return (
-        torch.backends.mkldnn.is_available()
-        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+        torch.backends.mkl.is_available()
+        and torch.backends.mkldnn.is_available()
         and torch.backends.cpu.get_cpu_capability() == "AVX512"
         and "AuthenticAMD" in _read_processor_vendor()
+        and can_multiply_by_onednn()
     )
+
+
+def can_multiply_by_onednn() -> bool:
+    """Return whether this PyTorch has the functions used here that are not public."""
+    ones = torch.ones(2, 2)
+    try:
+        _is_transformed_by_torch()
+        return bool((_call_onednn(ones, ones) == 2).all())
+    except (AttributeError, RuntimeError, TypeError):  # other name or arguments
+        return False
 
 
 def _read_processor_vendor() -> str:
@@ -88,10 +110,8 @@ class _Product(torch.autograd.Function):
         weight: Tensor,
     ) -> Tensor:
         ctx.save_for_backward(x, weight)
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(
-            _make_dense(x), _make_dense(weight).mT, None, "none", [], ""
-        )
-        return product
+        ctx.save_for_forward(x, weight)
+        return _call_onednn(x, weight)
 
     @staticmethod
     def backward(
@@ -104,6 +124,27 @@ class _Product(torch.autograd.Function):
             multiply_by_onednn(slope, weight.mT) if needs_x else None,
             multiply_by_onednn(x.mT, slope) if needs_weight else None,
         )
+
+    @staticmethod
+    def jvp(
+        ctx: Any,  # noqa: ANN401
+        x_tangent: Tensor | None,
+        weight_tangent: Tensor | None,
+    ) -> Tensor:
+        x, weight = ctx.saved_tensors
+        parts = [
+            left @ right
+            for left, right in ((x_tangent, weight), (x, weight_tangent))
+            if left is not None and right is not None
+        ]
+        return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+
+def _call_onednn(x: Tensor, weight: Tensor) -> Tensor:
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(
+        _make_dense(x), _make_dense(weight).mT, None, "none", [], ""
+    )
+    return product
 
 
 def _make_dense(matrix: Tensor) -> Tensor:
