@@ -75,7 +75,9 @@ def test_a_bias_is_added_to_each_row(monkeypatch):
     torch.testing.assert_close(add_product(bias, x, weight), bias + x @ weight)
 
 
-@pytest.mark.parametrize("case", ["double precision", "one output", "few numbers"])
+@pytest.mark.parametrize(
+    "case", ["double precision", "one output", "few numbers", "new shape"]
+)
 def test_other_products_are_left_to_pytorch(monkeypatch, case):
     choose_library(monkeypatch, True)
 
@@ -88,9 +90,10 @@ def test_other_products_are_left_to_pytorch(monkeypatch, case):
         x, weight = x.double(), weight.double()
     elif case == "one output":
         weight = weight[:, :1]
-    else:
+    elif case == "few numbers":
         monkeypatch.setattr(products, "MIN_MULTIPLICATIONS", 40 * 30 * 20 + 1)
-    torch.testing.assert_close(multiply(x, weight), x @ weight)
+    product = multiply(x, weight, is_shape_new=case == "new shape")
+    torch.testing.assert_close(product, x @ weight)
 
 
 @needs_onednn

@@ -19,6 +19,10 @@ from torch import Tensor
 # (`benchmarks.notes.product_libraries`).
 MIN_MULTIPLICATIONS = 2**22
 
+# The same for shapes that hardly ever come again: oneDNN prepares itself for each new
+# shape, which takes half a millisecond or more.
+MIN_OF_NEW_SHAPE = 2**27
+
 
 def add_product(bias: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     """Return bias + x @ weight for each replica.
@@ -26,7 +30,7 @@ def add_product(bias: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     The biases are [replica, 1, out], `x` is [replica, n, in] and the weights are
     [replica, in, out].
     """
-    if not _is_faster_by_onednn(x, weight):
+    if not _is_faster_by_onednn(x, weight, MIN_MULTIPLICATIONS):
         return torch.baddbmm(bias, x, weight)
     sums = [
         multiply_by_onednn(*one).add_(offset)
@@ -35,11 +39,16 @@ def add_product(bias: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     return sums[0].unsqueeze(0) if len(sums) == 1 else torch.stack(sums)
 
 
-def multiply(x: Tensor, weight: Tensor) -> Tensor:
-    """Return the product [n, out] of [n, in] and [in, out]."""
-    return (
-        multiply_by_onednn(x, weight) if _is_faster_by_onednn(x, weight) else x @ weight
-    )
+def multiply(x: Tensor, weight: Tensor, is_shape_new: bool = False) -> Tensor:
+    """Return the product [n, out] of [n, in] and [in, out].
+
+    Say if its shape is a new one at almost every call. That is for the caller to say,
+    since digits would depend on earlier calls if it was found out here.
+    """
+    least = MIN_OF_NEW_SHAPE if is_shape_new else MIN_MULTIPLICATIONS
+    if _is_faster_by_onednn(x, weight, least):
+        return multiply_by_onednn(x, weight)
+    return x @ weight
 
 
 def multiply_by_onednn(x: Tensor, weight: Tensor) -> Tensor:
@@ -48,10 +57,10 @@ def multiply_by_onednn(x: Tensor, weight: Tensor) -> Tensor:
     return product
 
 
-def _is_faster_by_onednn(x: Tensor, weight: Tensor) -> bool:
+def _is_faster_by_onednn(x: Tensor, weight: Tensor, least: int) -> bool:
     n, size, outputs = x.shape[-2], x.shape[-1], weight.shape[-1]
     return (
-        n * size * outputs >= MIN_MULTIPLICATIONS
+        n * size * outputs >= least
         and outputs > 1
         and x.dtype == weight.dtype == torch.float32
         and x.device.type == weight.device.type == "cpu"
