@@ -26,6 +26,7 @@ from cirm.model.model import Model
 SIZES = (1_000, 10_000, 100_000)
 PREDICTED_ROWS = 20_000
 COLUMNS = 29
+TWO_NETWORKS_ROWS = 1_000  # that `irmg` is fitted to, one network per half
 BASELINE = "gradient boosting"
 """The contender whose time the others are multiples of."""
 
@@ -63,8 +64,8 @@ def make_table(rows: int, seed: int) -> tuple[pd.DataFrame, pd.Series]:
     return pd.DataFrame(x, columns=names), classes
 
 
-def list_contenders() -> dict[str, Fit]:
-    """Return how each contender is fitted, by name."""
+def list_contenders(rows: int) -> dict[str, Fit]:
+    """Return how each contender is fitted to so many rows, by name."""
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
 
@@ -79,7 +80,17 @@ def list_contenders() -> dict[str, Fit]:
         from lightgbm import LGBMClassifier  # type: ignore[import-not-found]
 
         contenders["LightGBM"] = LGBMClassifier(n_jobs=1, verbose=-1).fit
-    return contenders | {"erm": fit_ours("erm"), "steady": fit_ours("steady")}
+    contenders |= {"erm": fit_ours("erm"), "steady": fit_ours("steady")}
+    if rows <= TWO_NETWORKS_ROWS:
+        contenders["irmg, two networks"] = fit_two_networks
+    return contenders
+
+
+def fit_two_networks(x: pd.DataFrame, y: pd.Series) -> OurModel:
+    """Fit the two players of a game to the halves of a table."""
+    place = np.where(np.arange(len(x)) < len(x) // 2, "first", "second")
+    table = x.assign(y=y, place=place)
+    return OurModel(fit(table, "y", environment="place", learner="irmg"))
 
 
 def measure_tables(quick: bool, rounds: int, report: Report) -> list[dict[str, Any]]:
@@ -122,6 +133,6 @@ def time_fits(
 
     works = {
         name: (lambda name=name, work=work: fit_contender(name, work))
-        for name, work in list_contenders().items()
+        for name, work in list_contenders(len(table)).items()
     }
     return time_functions_in_turn(works, rounds), models

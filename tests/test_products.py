@@ -1,7 +1,10 @@
 """Products by oneDNN are those of PyTorch's own, with all derivatives."""
 
+from unittest.mock import Mock
+
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 from cirm.networks import MLP, products
 from cirm.networks.products import add_product, multiply, multiply_by_onednn
@@ -72,7 +75,9 @@ def test_a_bias_is_added_to_each_row(monkeypatch):
     torch.testing.assert_close(add_product(bias, x, weight), bias + x @ weight)
 
 
-@pytest.mark.parametrize("case", ["double precision", "one output", "few numbers"])
+@pytest.mark.parametrize(
+    "case", ["double precision", "one output", "few numbers", "new shape"]
+)
 def test_other_products_are_left_to_pytorch(monkeypatch, case):
     choose_library(monkeypatch, True)
 
@@ -85,6 +90,62 @@ def test_other_products_are_left_to_pytorch(monkeypatch, case):
         x, weight = x.double(), weight.double()
     elif case == "one output":
         weight = weight[:, :1]
-    else:
+    elif case == "few numbers":
         monkeypatch.setattr(products, "MIN_MULTIPLICATIONS", 40 * 30 * 20 + 1)
-    torch.testing.assert_close(multiply(x, weight), x @ weight)
+    product = multiply(x, weight, is_shape_new=case == "new shape")
+    torch.testing.assert_close(product, x @ weight)
+
+
+@needs_onednn
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # used by jvp
+@pytest.mark.parametrize("transform", ["grad", "vmap of grad", "jvp", "forward mode"])
+def test_the_transforms_of_torch_work_whatever_the_library(monkeypatch, transform):
+    network = MLP((8, 16, 3), "relu")
+    params, slope = (network.init(Randomness((seed,))) for seed in (0, 1))
+    x = draw(1, 50, 8)
+
+    def compute_loss(params):
+        return network(params, x).square().mean()
+
+    compute = {
+        "grad": lambda: torch.func.grad(compute_loss)(params),
+        "vmap of grad": lambda: torch.func.vmap(torch.func.grad(compute_loss))(
+            torch.stack([params, slope])
+        ),
+        "jvp": lambda: torch.func.jvp(compute_loss, (params,), (slope,))[1],
+        "forward mode": lambda: compute_slope_forward(compute_loss, params, slope),
+    }[transform]
+    results = []
+    for is_onednn in (True, False):
+        choose_library(monkeypatch, is_onednn)
+        results.append(compute())
+    torch.testing.assert_close(*results)
+
+
+def compute_slope_forward(function, params, direction):
+    with forward_ad.dual_level():
+        result = function(forward_ad.make_dual(params, direction))
+        return forward_ad.unpack_dual(result).tangent
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("mode", ["traced", "in lower precision"])
+def test_torch_may_change_what_is_computed(monkeypatch, mode):
+    choose_library(monkeypatch, True)
+    monkeypatch.setattr(products, "multiply_by_onednn", None)
+    x, weight = draw(40, 30), draw(30, 20, seed=1)
+    if mode == "traced":
+        product = torch.jit.trace(multiply, (x, weight), check_trace=False)(x, weight)
+        torch.testing.assert_close(product, x @ weight)
+    else:
+        with torch.autocast("cpu", torch.bfloat16):
+            assert multiply(x, weight).dtype == torch.bfloat16
+
+
+def test_another_version_of_torch_without_such_a_product_is_left_alone(monkeypatch):
+    monkeypatch.setattr(products, "_call_onednn", lambda x, weight: x @ weight)
+    assert products.can_multiply_by_onednn()
+    for error in (AttributeError, RuntimeError, TypeError):
+        monkeypatch.setattr(products, "_call_onednn", Mock(side_effect=error))
+        assert not products.can_multiply_by_onednn()

@@ -1,14 +1,17 @@
-"""Time a short training of every learner, to compare two versions of the code.
+"""Compare the processor time of a short training of every learner in two source trees.
 
-Run it in both source trees in turn, and divide the shortest times:
+    OMP_NUM_THREADS=1 python -m benchmarks.notes.short_trainings BEFORE/src AFTER/src
 
-    PYTHONPATH=src:. python -m benchmarks.notes.short_trainings
+Both trees take turns. The ratio is the median over the rounds.
 """
 
 from __future__ import annotations
 
-import json
+import os
+import subprocess
+import sys
 import time
+from statistics import median
 from typing import Any
 
 import torch
@@ -21,7 +24,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "vclc": {"coreset": 20},
     "boosting": {"iterations": 20},
 }
-REPEATS = 3
+ROUNDS = 7
 
 
 def make_environment(name: str, kind: str, seed: int) -> Environment:
@@ -35,20 +38,57 @@ def make_environment(name: str, kind: str, seed: int) -> Environment:
 
 
 def time_training(key: str) -> float:
-    """Return the shortest processor time of training on two environments in turn."""
+    """Return the processor time of training on two environments in turn."""
     kind = get_learner_class(key).tasks[0]
     places = [make_environment(name, kind, seed) for seed, name in enumerate("ab")]
     learner = create(key, places[0], {"epochs": 10, **SPECIAL.get(key, {})})
-    times = []
-    for _ in range(REPEATS):
-        randomness = Randomness((0,))
-        state, began = learner.init(randomness), time.process_time()
-        for index, place in enumerate(places):
-            state = learner.observe(state, (place,), randomness.at("stage", index))
-        times.append(time.process_time() - began)
-    return min(times)
+    randomness = Randomness((0,))
+    state, began = learner.init(randomness), time.process_time()
+    for index, place in enumerate(places):
+        state = learner.observe(state, (place,), randomness.at("stage", index))
+    return time.process_time() - began
+
+
+def answer_requests() -> None:
+    """Train the learner that a line names, and print the seconds."""
+    torch.set_num_threads(1)
+    for line in sys.stdin:
+        print(time_training(line.strip()), flush=True)
+
+
+def compare_trees(trees: list[str]) -> None:
+    """Print the times of both trees and their ratio, for each learner."""
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.notes.short_trainings"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": tree},
+        )
+        for tree in trees
+    ]
+
+    def ask_both(key: str, turn: int) -> list[float]:
+        times = [0.0, 0.0]
+        for index in ((0, 1), (1, 0))[turn % 2]:  # the second has a colder cache
+            worker = workers[index]
+            assert worker.stdin and worker.stdout
+            worker.stdin.write(f"{key}\n")
+            worker.stdin.flush()
+            times[index] = float(worker.stdout.readline())
+        return times
+
+    ratios = {}
+    for key in LEARNERS:
+        pairs = [ask_both(key, turn) for turn in range(ROUNDS + 1)][1:]
+        before, after = (min(times) for times in zip(*pairs, strict=True))
+        ratios[key] = median(new / old for old, new in pairs)
+        print(f"{key}: {1e3 * before:.0f}, {1e3 * after:.0f} ms; {ratios[key]:.2f}")
+    print(f"median of {len(ratios)} learners: {median(ratios.values()):.2f}")
+    for worker in workers:
+        worker.communicate()
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    print(json.dumps({key: time_training(key) for key in LEARNERS}, indent=1))
+    compare_trees(sys.argv[1:]) if len(sys.argv) > 1 else answer_requests()

@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.notes.table1_steps BEFORE/src AFTER/src
 
-Both trees take turns, a few epochs each; the last numbers are for scoring the test
-environment. The ratio is the median over the rounds.
+Both trees take turns, a few epochs each, with other batches in each round; the last
+numbers are for scoring the test environment. The ratio is the median over the rounds.
 """
 
 import os
@@ -30,7 +30,7 @@ def answer_requests() -> None:
     trials = {trial.label: trial for trial in row.trials}
     randomness = Randomness((0,))
     for line in sys.stdin:
-        label, work = line.strip().split("|")
+        label, work, turn = line.strip().split("|")
         trial = trials[label]
         if work == "prepare":
             problem = create_dataset(trial.dataset, trial.data).draw_problem((0,))
@@ -45,7 +45,7 @@ def answer_requests() -> None:
         if work == "score":
             compute_mean_score(learner, state, problem.test[0], 1)
         else:
-            state = learner.observe(start, stage, randomness)
+            state = learner.observe(start, stage, randomness.at("turn", int(turn)))
         spent = 1e3 * (time.process_time() - began)
         print(spent if work == "score" else spent / steps, flush=True)
 
@@ -70,7 +70,7 @@ def compare_trees(trees: list[str]) -> None:
         for index in ((0, 1), (1, 0))[turn % 2]:  # the second has a colder cache
             worker = workers[index]
             assert worker.stdin and worker.stdout
-            worker.stdin.write(f"{label}|{work}\n")
+            worker.stdin.write(f"{label}|{work}|{turn}\n")
             worker.stdin.flush()
             times[index] = float(worker.stdout.readline())
         return times

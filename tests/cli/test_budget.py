@@ -7,9 +7,10 @@ from cirm.cli.jobs import (
     describe_jobs_left_by_time_budget,
 )
 from cirm.paper.verdicts import is_verdict_unlikely_to_change
-from cirm.runs.durations import JobCostEstimate, JobSecondsEstimates, MachineSpeed
+from cirm.runs.durations import JobCostEstimate, JobSecondsEstimates
 from cirm.runs.job_queue import JobQueue, WallClockBudget
 from cirm.runs.jobs import TrainingJob
+from cirm.runs.machine_speed import MachineSpeed
 
 LEARNERS = ("erm", "irmv1", "ewc", "vrex", "groupdro")
 RUN = ["run", "--source", "digits", "--examples", "200", "--set", "epochs=40"]
@@ -20,7 +21,7 @@ def estimate(recorded=3, calibrated=0, share=1.0, workers=2):
     seconds = {job.key: 120.0 for job in JOBS}
     estimates = JobSecondsEstimates(seconds, recorded, calibrated)
     return JobCostEstimate(
-        estimates, MachineSpeed(1.0, share), workers, True, len(JOBS)
+        estimates, MachineSpeed(1.0, 1.0, share), workers, True, len(JOBS)
     )
 
 

@@ -248,6 +248,18 @@ def test_more_rows_than_fit_into_memory_are_drawn(model, new, monkeypatch):
     assert any("100 of the 600 rows" in note for note in adapted.adaptation.notes)
 
 
+def test_of_many_rows_the_same_ones_are_drawn_in_whatever_order(
+    model, new, monkeypatch
+):
+    monkeypatch.setattr(importlib.import_module("cirm.model.adapt"), "MOST_ROWS", 100)
+    adapted, other = adapt(model, new), adapt(model, new[::-1])
+    assert adapted.adaptation.rows == other.adaptation.rows == 100
+    assert any("100 of the 600 rows" in note for note in adapted.adaptation.notes)
+    pd.testing.assert_frame_equal(predict(adapted, new), predict(other, new))
+    first = adapt(model, new[:100])  # not simply the first rows
+    assert not predict(adapted, new).equals(predict(first, new))
+
+
 def test_arrays_and_images_adapt_alike(reweigh, tmp_path):
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 80)

@@ -8,7 +8,6 @@ from cirm.paper import EXPERIMENTS
 from cirm.runs.durations import (
     JobCostEstimate,
     JobSecondsEstimates,
-    MachineSpeed,
     estimate_cost_of_jobs,
     estimate_job_seconds,
     estimate_seconds_from_recorded_jobs,
@@ -18,14 +17,15 @@ from cirm.runs.durations import (
 )
 from cirm.runs.jobs import TrainingJob, run_job_and_return_records
 from cirm.runs.local import list_unfinished_jobs
+from cirm.runs.machine_speed import MachineSpeed, find_step_kind
 from cirm.runs.tracker import estimate_training_cost_of_job
 
-NORMAL = MachineSpeed(1.0, 1.0)
+NORMAL = MachineSpeed(1.0, 1.0, 1.0)
 
 
-def find_recorded_job():
-    """The first job of table 1 whose duration was recorded."""
-    trials = EXPERIMENTS["table1"].list_trials()
+def find_recorded_job(table="table1"):
+    """The first job of a table whose duration was recorded."""
+    trials = EXPERIMENTS[table].list_trials()
     jobs = [trial.plan_jobs((0,))[0] for trial in trials]
     return next(job for job in jobs if estimate_seconds_from_recorded_jobs(job))
 
@@ -69,12 +69,31 @@ def test_a_job_of_another_size_takes_as_long_per_example_as_the_nearest():
     )
 
 
-def test_a_slower_machine_takes_longer(tmp_path):
-    job = find_recorded_job()
-    slow = estimate_job_seconds([job], [], MachineSpeed(3.0, 1.0), tmp_path)
+@pytest.mark.parametrize(("table", "times"), [("table1", 3), ("table3", 0.5)])
+def test_a_job_takes_longer_where_steps_of_its_kind_do(table, times, tmp_path):
+    job = find_recorded_job(table)
+    other = MachineSpeed(small=3.0, large=0.5, share=1.0)
+    slow = estimate_job_seconds([job], [], other, tmp_path)
     normal = estimate_job_seconds([job], [], NORMAL, tmp_path)
-    assert slow.seconds[job.key] == pytest.approx(3 * normal.seconds[job.key])
+    assert slow.seconds[job.key] == pytest.approx(times * normal.seconds[job.key])
     assert (normal.recorded, normal.calibrated) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("table", "kind"),
+    [
+        ("table1", "small"),
+        ("table2", "small"),
+        ("table4", "large"),
+        ("table5", "small"),
+    ],
+)
+def test_steps_are_large_with_a_full_batch_of_images(table, kind):
+    kinds = {
+        find_step_kind(trial.plan_jobs((0,))[0])
+        for trial in EXPERIMENTS[table].list_trials()
+    }
+    assert kinds == {kind}
 
 
 def test_jobs_that_finished_here_earlier_are_used_before_anything_is_run(tmp_path):
@@ -187,7 +206,7 @@ def test_workers_share_the_time_but_the_longest_job_is_one_job():
 
 def test_a_busy_machine_needs_more_time_by_the_clock_not_more_processor_time():
     seconds = {str(n): 10.0 for n in range(10)}
-    busy = MachineSpeed(1.0, 0.25)
+    busy = MachineSpeed(1.0, 1.0, 0.25)
     cost = JobCostEstimate(JobSecondsEstimates(seconds, 10, 0), busy, 1, True, 10)
     assert (cost.core_seconds, cost.wall_seconds) == (100.0, pytest.approx(400.0))
 
@@ -195,16 +214,19 @@ def test_a_busy_machine_needs_more_time_by_the_clock_not_more_processor_time():
 def test_the_speed_of_this_machine_is_a_share_and_a_multiple():
     speed = measure_machine_speed()
     assert 0 < speed.share <= 1
-    assert 0.02 < speed.slowness < 50
+    assert 0.02 < speed.small < 50
+    assert 0.02 < speed.large < 50
 
 
 def test_the_speed_is_that_of_one_thread_as_jobs_have_it():
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
-        alone = measure_machine_speed().slowness
+        alone = measure_machine_speed()
         torch.set_num_threads(8)  # threads that wait for one another take far longer
-        assert 0.3 < measure_machine_speed().slowness / alone < 3
+        together = measure_machine_speed()
+        assert 0.3 < together.small / alone.small < 3
+        assert 0.3 < together.large / alone.large < 3
         assert torch.get_num_threads() == 8
     finally:
         torch.set_num_threads(before)

@@ -18,6 +18,8 @@ from cirm.model.model import ADAPTIVE_LEARNER, Model
 from cirm.model.warnings import list_warnings_of_environment_inputs
 from cirm.randomness import Randomness
 
+MOST_ROWS = 100_000  # as a fit uses of a place; more hardly change 200 coefficients
+
 
 def adapt(
     model: Model,
@@ -36,7 +38,7 @@ def adapt(
         model: A trained model, whose learner can adapt. It does not change. If it was
             adapted before, that is undone first.
         data: Rows of one environment, in any of the forms that `predict` accepts. A
-            target column is ignored.
+            target column is ignored. Of more than 100,000 rows as many are drawn.
         fill_missing: Whether to treat columns that the data lack as missing values.
             Otherwise they raise an error.
         accept_units: Whether to use numbers that look like another unit than in the
@@ -94,18 +96,17 @@ def adapt(
             schema, name, inputs.numpy(), missing, accept_units
         ),
     ]
-    if len(indices) < rows.store.count:
+    inputs = _draw_rows_in_any_order(inputs)
+    if len(inputs) < rows.store.count:
         notes.append(
-            f"{len(indices):,} of the {rows.store.count:,} rows, drawn at random, "
+            f"{len(inputs):,} of the {rows.store.count:,} rows, drawn at random, "
             "were used to adapt the model."
         )
     if any(schema.target.name in next(s.iterate_frames()).columns for s in sources):
         notes.append(
             f"the target column {schema.target.name!r} was not used for adapting."
         )
-    adaptation = ModelAdaptation(
-        name, len(indices), format_current_time(), tuple(notes)
-    )
+    adaptation = ModelAdaptation(name, len(inputs), format_current_time(), tuple(notes))
     return replace(adapt_learner_to_inputs(model, inputs), adaptation=adaptation)
 
 
@@ -130,6 +131,14 @@ def _choose_adaptation_rows(store: InputRowStore) -> Tensor:
     if store.count <= most:
         return torch.arange(store.count)
     return Randomness((0,), ("adapt",)).permutation(store.count)[0][:most]
+
+
+def _draw_rows_in_any_order(inputs: Tensor) -> Tensor:
+    """Return at most `MOST_ROWS` inputs, the same ones in whatever order they are."""
+    if len(inputs) <= MOST_ROWS:
+        return inputs
+    order = Randomness((0,), ("adapt",)).permutation(len(inputs))[0]
+    return _sort_input_rows_by_value(inputs)[order[:MOST_ROWS]]
 
 
 def _sort_input_rows_by_value(inputs: Tensor) -> Tensor:

@@ -148,7 +148,7 @@ def _measure_coverage_by_environment(
     hits: Flags, sizes: Mapping[str, Numbers], rows: Rows, name: str
 ) -> dict[str, Any]:
     """Return the percentage of hits of each environment, and their mean."""
-    from scipy import stats
+    from scipy import special
 
     places = {
         place: _measure_covered_percentage(
@@ -160,7 +160,8 @@ def _measure_coverage_by_environment(
     if len(places) < 2:
         return {"overall": next(iter(places.values()), {}), "environments": places}
     shares = np.array([place[name] for place in places.values()])
-    half = stats.t.ppf(0.975, len(shares) - 1) * stats.sem(shares)
+    error = shares.std(ddof=1) / np.sqrt(len(shares))
+    half = float(special.stdtrit(len(shares) - 1, 0.975) * error)
     mean = float(shares.mean())
     overall = {"rows": sum(place["rows"] for place in places.values()), name: mean}
     overall |= {"low": max(0.0, mean - half), "high": min(100.0, mean + half)}

@@ -19,6 +19,10 @@ from torch import Tensor
 # (`benchmarks.notes.product_libraries`).
 MIN_MULTIPLICATIONS = 2**22
 
+# The same for shapes that hardly ever come again: oneDNN prepares itself for each new
+# shape, which takes half a millisecond or more.
+MIN_OF_NEW_SHAPE = 2**27
+
 
 def add_product(bias: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     """Return bias + x @ weight for each replica.
@@ -26,7 +30,7 @@ def add_product(bias: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     The biases are [replica, 1, out], `x` is [replica, n, in] and the weights are
     [replica, in, out].
     """
-    if not _is_faster_by_onednn(x, weight):
+    if not _is_faster_by_onednn(x, weight, MIN_MULTIPLICATIONS):
         return torch.baddbmm(bias, x, weight)
     sums = [
         multiply_by_onednn(*one).add_(offset)
@@ -35,11 +39,16 @@ def add_product(bias: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     return sums[0].unsqueeze(0) if len(sums) == 1 else torch.stack(sums)
 
 
-def multiply(x: Tensor, weight: Tensor) -> Tensor:
-    """Return the product [n, out] of [n, in] and [in, out]."""
-    return (
-        multiply_by_onednn(x, weight) if _is_faster_by_onednn(x, weight) else x @ weight
-    )
+def multiply(x: Tensor, weight: Tensor, is_shape_new: bool = False) -> Tensor:
+    """Return the product [n, out] of [n, in] and [in, out].
+
+    Say if its shape is a new one at almost every call. That is for the caller to say,
+    since digits would depend on earlier calls if it was found out here.
+    """
+    least = MIN_OF_NEW_SHAPE if is_shape_new else MIN_MULTIPLICATIONS
+    if _is_faster_by_onednn(x, weight, least):
+        return multiply_by_onednn(x, weight)
+    return x @ weight
 
 
 def multiply_by_onednn(x: Tensor, weight: Tensor) -> Tensor:
@@ -48,26 +57,48 @@ def multiply_by_onednn(x: Tensor, weight: Tensor) -> Tensor:
     return product
 
 
-def _is_faster_by_onednn(x: Tensor, weight: Tensor) -> bool:
+def _is_faster_by_onednn(x: Tensor, weight: Tensor, least: int) -> bool:
     n, size, outputs = x.shape[-2], x.shape[-1], weight.shape[-1]
     return (
-        n * size * outputs >= MIN_MULTIPLICATIONS
+        n * size * outputs >= least
         and outputs > 1
         and x.dtype == weight.dtype == torch.float32
         and x.device.type == weight.device.type == "cpu"
+        and not _is_transformed_by_torch()
         and has_mkl_without_avx512()
+    )
+
+
+def _is_transformed_by_torch() -> bool:
+    """Return whether torch changes what is computed, as `vmap` or `compile` do."""
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._is_tracing()
+        or torch.is_autocast_enabled("cpu")
+        or torch._C._are_functorch_transforms_active()
     )
 
 
 @cache
 def has_mkl_without_avx512() -> bool:
-    """Return whether the processor has AVX-512, and MKL does not use it."""
+    """Return whether oneDNN uses the processor's AVX-512, and MKL does not."""
     return (
-        torch.backends.mkldnn.is_available()
-        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+        torch.backends.mkl.is_available()
+        and torch.backends.mkldnn.is_available()
         and torch.backends.cpu.get_cpu_capability() == "AVX512"
         and "AuthenticAMD" in _read_processor_vendor()
+        and can_multiply_by_onednn()
     )
+
+
+def can_multiply_by_onednn() -> bool:
+    """Return whether this PyTorch has the functions used here that are not public."""
+    ones = torch.ones(2, 2)
+    try:
+        _is_transformed_by_torch()
+        return bool((_call_onednn(ones, ones) == 2).all())
+    except (AttributeError, RuntimeError, TypeError):  # other name or arguments
+        return False
 
 
 def _read_processor_vendor() -> str:
@@ -88,10 +119,8 @@ class _Product(torch.autograd.Function):
         weight: Tensor,
     ) -> Tensor:
         ctx.save_for_backward(x, weight)
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(
-            _make_dense(x), _make_dense(weight).mT, None, "none", [], ""
-        )
-        return product
+        ctx.save_for_forward(x, weight)
+        return _call_onednn(x, weight)
 
     @staticmethod
     def backward(
@@ -104,6 +133,27 @@ class _Product(torch.autograd.Function):
             multiply_by_onednn(slope, weight.mT) if needs_x else None,
             multiply_by_onednn(x.mT, slope) if needs_weight else None,
         )
+
+    @staticmethod
+    def jvp(
+        ctx: Any,  # noqa: ANN401
+        x_tangent: Tensor | None,
+        weight_tangent: Tensor | None,
+    ) -> Tensor:
+        x, weight = ctx.saved_tensors
+        parts = [
+            left @ right
+            for left, right in ((x_tangent, weight), (x, weight_tangent))
+            if left is not None and right is not None
+        ]
+        return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+
+def _call_onednn(x: Tensor, weight: Tensor) -> Tensor:
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(
+        _make_dense(x), _make_dense(weight).mT, None, "none", [], ""
+    )
+    return product
 
 
 def _make_dense(matrix: Tensor) -> Tensor:

@@ -119,7 +119,7 @@ class _Product(torch.autograd.Function):
     ) -> Tensor:
         ctx.packed = packed
         products = [
-            multiply(values, weight.index_select(0, columns))
+            multiply(values, weight.index_select(0, columns), is_shape_new=True)
             for columns, values in packed.blocks
         ]
         return torch.cat(products).index_select(0, packed.places)
@@ -147,7 +147,8 @@ class _TransposedProduct(torch.autograd.Function):
         sizes = [len(values) for _, values in packed.blocks]
         parts = slope.index_select(0, packed.order).split(sizes)
         for (columns, values), part in zip(packed.blocks, parts, strict=True):
-            total.index_add_(0, columns, multiply(values.mT, part))
+            product = multiply(values.mT, part, is_shape_new=True)
+            total.index_add_(0, columns, product)
         return total
 
     @staticmethod

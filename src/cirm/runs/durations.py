@@ -2,7 +2,8 @@
 
 `durations.json` has the seconds of the jobs of the paper's tables, and how long the
 same machine took for `time_reference_training_steps`. On another machine, or on one
-that other programs use as well, these steps say how much longer jobs take there.
+that other programs use as well, or by faster code, these steps say how much longer or
+shorter jobs take there.
 """
 
 from __future__ import annotations
@@ -24,6 +25,11 @@ from cirm.data.image_sets import IMAGE_SETS
 from cirm.records import write_records
 from cirm.runs.jobs import TrainingJob, run_job_and_return_records
 from cirm.runs.local import FAILURES, get_records_path
+from cirm.runs.machine_speed import (
+    STEP_KINDS,
+    MachineSpeed,
+    time_reference_training_steps,
+)
 from cirm.runs.tracker import (
     JobTime,
     estimate_training_cost_of_job,
@@ -38,8 +44,6 @@ RECORDED_KINDS = {
     "SearchTrialJob": "CandidateJob",
 }
 """What `durations.json` calls kinds of jobs that have another name by now."""
-REFERENCE_SECONDS = 0.3  # of processor time, which suffices for a tenth
-MAX_REFERENCE_WAIT = 2.0  # seconds of the clock, on a busy machine
 CALIBRATION_SECONDS = 10.0  # for all learners without a recorded duration
 MAX_CALIBRATION = 2.0  # seconds for one of them
 SAME_SIZE = 1.2  # the ratio up to which jobs count as equally large
@@ -47,18 +51,6 @@ MOST_POWER = 2.0  # of the size in the time of a job; more is noise
 PATIENCE = 3  # how often the limit may pass until two reports give a rate
 MOST_TIMED = 40  # jobs that share the time for calibration; with more, some wait
 START_SECONDS = 4.0  # of processor time until a worker has loaded torch and the data
-
-
-class MachineSpeed(NamedTuple):
-    """How fast this machine is now.
-
-    Attributes:
-        slowness: Processor time of a step, as a multiple of the recorded one.
-        share: Part of a core that a process gets.
-    """
-
-    slowness: float
-    share: float
 
 
 class JobSecondsEstimates(NamedTuple):
@@ -77,7 +69,7 @@ class JobSecondsEstimates(NamedTuple):
 
 @cache
 def load_recorded_durations() -> Any:  # noqa: ANN401  parsed JSON
-    """Return the recorded durations: `step`, and `jobs` by the hash of settings."""
+    """Return the recorded durations: `steps`, and `jobs` by the hash of settings."""
     text = files(__package__).joinpath(DURATIONS_NAME).read_text("utf-8")
     return json.loads(text)
 
@@ -112,45 +104,10 @@ def hash_duration_settings(job: TrainingJob) -> str:
 
 def measure_machine_speed() -> MachineSpeed:
     """Measure how fast this machine is now, in about a third of a second."""
-    step, share = time_reference_training_steps()
-    return MachineSpeed(step / load_recorded_durations()["step"], share)
-
-
-def time_reference_training_steps() -> tuple[float, float]:
-    """Return the processor seconds of a training step, and our share of a core.
-
-    The step has the matrix products and the passes over parameters of ERM on table 1.
-    It is computed on one thread, as jobs are: on a busy machine several threads mostly
-    wait for one another, and take fifty times as long.
-    """
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(250, 1568, generator=generator)
-    weights = [torch.randn(n, 100, generator=generator) for n in (1568, 100)]
-    averages = [torch.zeros_like(w) for w in weights]
-
-    def compute_step() -> None:
-        hidden = torch.tanh(x @ weights[0])
-        error = torch.tanh(hidden @ weights[1])
-        gradients = [x.T @ (error @ weights[1].T), hidden.T @ error]
-        for average, gradient in zip(averages, gradients, strict=True):
-            average.mul_(0.9).add_(gradient, alpha=0.1).square().sqrt_()
-
-    compute_step()  # the first one takes longer
-    count, clock, used = 0, time.perf_counter(), time.process_time()
-    while (
-        time.process_time() - used < REFERENCE_SECONDS
-        and time.perf_counter() - clock < MAX_REFERENCE_WAIT
-    ):
-        compute_step()
-        count += 1
-    used = time.process_time() - used
-    clock = time.perf_counter() - clock
-    torch.set_num_threads(threads)
-    return used / count, min(used / clock, 1.0)
+    steps, share = time_reference_training_steps()
+    quiet = load_recorded_durations()["steps"]
+    slowness = {kind: steps[kind] / quiet[kind] for kind in STEP_KINDS}
+    return MachineSpeed(slowness["small"], slowness["large"], share)
 
 
 def estimate_seconds_from_recorded_jobs(job: TrainingJob) -> float | None:
@@ -191,7 +148,7 @@ def estimate_job_seconds(
     for job in jobs:
         recorded = estimate_seconds_from_recorded_jobs(job)
         if recorded is not None:
-            seconds[job.key] = recorded * speed.slowness
+            seconds[job.key] = recorded * speed.get_slowness(job)
         elif job.name in rates:
             seconds[job.key] = rates[job.name] * estimate_training_cost_of_job(job)
         else:

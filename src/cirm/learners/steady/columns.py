@@ -208,7 +208,8 @@ class SteadyTableEngine:
         self, state: SteadyTableState, inputs: Tensor
     ) -> SteadyTableState:
         basis = state.basis.expand(inputs)
-        before, state = state, self._set_changed_features_aside(state, inputs)
+        before = state
+        state = self._set_changed_features_aside(state, inputs, basis)
         found = state.unstable & ~before.unstable
         reasons = list_reasons_not_to_adapt(state, inputs, found)
         chosen = (state.unstable & state.needed & (reasons == 0)).nonzero()[:, 0]
@@ -239,13 +240,16 @@ class SteadyTableEngine:
         )
 
     def _set_changed_features_aside(
-        self, state: SteadyTableState, inputs: Tensor
+        self, state: SteadyTableState, inputs: Tensor, basis: Tensor
     ) -> SteadyTableState:
-        """Set aside features that mean something else in unlabelled inputs [n, d]."""
+        """Set aside features that mean something else in unlabelled inputs [n, d].
+
+        Their basis functions are [n, p].
+        """
         d = len(state.unit)
         protected = self._find_features_of_columns(self.stable, d)
         changed = set_changed_features_aside(
-            state, inputs, self.level, protected, is_regression=not self.classes
+            state, inputs, basis, self.level, protected, is_regression=not self.classes
         )
         if bool((changed.unstable == state.unstable).all()):
             return state

@@ -96,6 +96,7 @@ class RelationToStablePredictions(NamedTuple):
 def set_changed_features_aside(
     state: SteadyTableState,
     inputs: Tensor,
+    basis: Tensor,
     level: float,
     is_named_stable: Tensor,
     is_regression: bool,
@@ -109,6 +110,7 @@ def set_changed_features_aside(
     Args:
         state: The state of one replica.
         inputs: Unlabelled inputs of the new place, [n, d].
+        basis: Their basis functions, [n, p].
         level: Probability of setting any feature aside if all are stable.
         is_named_stable: Features that are stable by the user's word, [d].
         is_regression: Whether this is a regression.
@@ -118,7 +120,6 @@ def set_changed_features_aside(
         return state
     if _has_feature_on_another_scale(state, inputs):
         return state
-    basis = state.basis.expand(inputs)
     blocks = _list_blocks(state, is_named_stable, is_regression)
     for _ in range(MOST_TOGETHER):
         tried = [
@@ -295,8 +296,9 @@ def _measure_relation(
     seen = shared.diagonal().sum() / total
     rest = own - seen * (shared + shared.T) + seen.square() * spread
     seen_error = ((rest * spread).sum() / rows).clamp(min=0).sqrt() / total
-    centred = basis - basis.mean(0)
-    predictions, values = centred @ model.T, centred @ evidence.T
+    predictions, values = basis @ model.T, basis @ evidence.T
+    predictions -= predictions.mean(0)
+    values -= values.mean(0)
     total = predictions.square().sum().clamp(min=1e-9)
     here = (predictions * values).sum() / total
     products = ((values - here * predictions) * predictions).sum(1)
