@@ -2,16 +2,29 @@
 
 import re
 
+import numpy as np
 import pytest
+import scipy.optimize
 import torch
 
 from cirm.environments import Environment, Stream, Task
+from cirm.learners.steady.columns_adapt import (
+    add_evidence_of_unstable_features,
+    sort_rows_and_limit_their_number,
+)
 from cirm.learners.steady.columns_frequencies import (
     WITHIN,
     compute_shifted_class_frequencies,
     estimate_confirmed_intercept_shifts,
     estimate_intercept_shifts,
 )
+from cirm.learners.steady.columns_learn import (
+    draw_coefficients_of_stable_model,
+    summarise_effects_over_environments,
+)
+from cirm.learners.steady.columns_predict import compute_outputs_of_predictor
+from cirm.learners.steady.columns_state import SAMPLES
+from cirm.memory import select_state_of_replica
 from tests.learners.steady.test_columns import score, train
 
 USUAL = torch.tensor([0.5, 0.3, 0.2]).double()
@@ -149,3 +162,71 @@ def test_inputs_that_move_otherwise_do_not_move_the_frequencies_far():
     )
     assert abs(believed - 0.3) < abs(shown - 0.3)
     assert believed < 0.5
+
+
+def test_a_model_of_less_extreme_predictions_keeps_its_intercept():
+    """The slope on arrival moves the intercept, too: towards the usual frequencies."""
+    places = [
+        make_place(*pair) for pair in zip("abcd", (0.1, 0.05, 0.2, 0.1), strict=True)
+    ]
+    _, state = train(Stream.create_sequential(places[:3]))
+    arrivals = state.arrivals._replace(
+        slopes=torch.full_like(state.arrivals.slopes, 0.4),
+        frequency_gains=torch.ones_like(state.arrivals.frequency_gains),
+    )
+    own = select_state_of_replica(state._replace(arrivals=arrivals), 0)
+    normals = torch.zeros(SAMPLES // 2, 1, len(own.ridge)).double()
+    own = own._replace(base=draw_coefficients_of_stable_model(own, normals))
+    assert float(own.base.levels.mean()) < -0.5
+    basis = own.basis.expand(places[3].inputs.double())
+    summary = summarise_effects_over_environments(own)
+    adapted = add_evidence_of_unstable_features(
+        own, basis, summary, [], "invariant", has_frequencies=True
+    )
+    rows = sort_rows_and_limit_their_number(
+        basis, compute_outputs_of_predictor(own.base, basis).mean(0)[:, 0]
+    )
+    outputs = compute_outputs_of_predictor(adapted.predictor, basis[rows]).mean(0)
+    torch.testing.assert_close(outputs, adapted.outputs, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_the_estimate_is_the_maximum_however_weak_the_prior(n_classes, seed):
+    """Classes that overlap, frequencies far from the usual ones, a wide prior."""
+    rng = np.random.default_rng(seed)
+    usual, here = (rng.dirichlet(np.full(n_classes, a)) for a in (1.0, 0.5))
+    centres = rng.normal(size=(n_classes, 3))
+    y = rng.choice(n_classes, 300, p=here)
+    x = centres[y] + rng.normal(size=(300, 3))
+    logs = np.log(usual) - 0.5 * ((x[:, None] - centres) ** 2).sum(2)
+    logits = logs[:, 1:] - logs[:, :1] if n_classes == 2 else logs
+    soft = np.exp(logs) / np.exp(logs).sum(1, keepdims=True)
+    k = logits.shape[1]
+
+    def measure_loss(shift):
+        weights = np.exp(np.append(np.zeros(n_classes - k), shift))
+        fit = np.log(soft @ weights).sum() - 300 * np.log(usual @ weights)
+        return (shift**2).sum() / (2 * 3.0**2) - fit
+
+    spread = torch.full((k,), 3.0).double()
+    found = estimate_intercept_shifts(
+        torch.tensor(logits), torch.tensor(usual), spread
+    ).mean.numpy()
+    best = scipy.optimize.minimize(measure_loss, np.zeros(k)).fun
+    assert measure_loss(found) < best + 0.01
+
+
+@pytest.mark.parametrize("order", ["abcd", "cdba"])
+def test_places_of_one_class_do_not_bias_the_estimate(order):
+    """The model learns nothing from such a place, so its intercepts do not move."""
+    frequencies = {"a": 0.5, "b": 1.0, "c": 0.2, "d": 0.6}
+    places = [make_place(name, frequencies[name]) for name in order]
+    learner, state = train(Stream.create_sequential(places))
+    is_mixed = [name != "b" for name in order[1:]]
+    misses = state.arrivals.frequency_misses[0, is_mixed]
+    assert float(misses.abs().max()) < 0.5
+    new = make_place("e", 0.9)
+    adapted = learner.adapt(state, new.inputs[None])
+    assert float(adapted.adaptation.frequencies[0, 1]) == pytest.approx(0.9, abs=0.05)
+    assert score(learner, adapted, new) > score(learner, state, new) + 1

@@ -35,7 +35,7 @@ from cirm.learners.steady.columns_state import (
     SAMPLES,
     CoefficientSamples,
     SteadyTableState,
-    compute_mean_targets_of_past,
+    compute_class_frequencies_of_model,
 )
 from cirm.learners.steady.meta_analysis import UNKNOWN, EffectMetaAnalysis
 
@@ -175,17 +175,18 @@ def _adapt_intercepts_to_class_frequencies(
     adapted: ModelWithAddedEvidence, state: SteadyTableState
 ) -> ModelWithAddedEvidence:
     """Replace the intercepts by those that the rows show."""
-    usual = compute_mean_targets_of_past(state)
+    usual = compute_class_frequencies_of_model(state)
     arrivals = state.arrivals
     misses, variances = arrivals.frequency_misses, arrivals.shift_variances
     shifts = estimate_confirmed_intercept_shifts(
         adapted.outputs,
-        usual.clamp(min=1e-6),
+        usual,
         compute_spread_beyond_noise(arrivals.shifts, variances),
         compute_spread_beyond_noise(misses, variances[len(variances) - len(misses) :]),
     )
+    levels = adapted.predictor.levels.mean(0) + shifts.samples
     return adapted._replace(
-        predictor=adapted.predictor._replace(levels=shifts.samples),
+        predictor=adapted.predictor._replace(levels=levels),
         outputs=adapted.outputs + shifts.mean,
         frequencies=compute_shifted_class_frequencies(shifts.mean, usual),
     )

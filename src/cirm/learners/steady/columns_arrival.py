@@ -9,7 +9,10 @@ from cirm.learners.steady.columns_adapt import (
     add_evidence_of_unstable_features,
     sort_rows_and_limit_their_number,
 )
-from cirm.learners.steady.columns_frequencies import estimate_intercept_shifts
+from cirm.learners.steady.columns_frequencies import (
+    estimate_intercept_shifts,
+    fit_intercept_shifts_to_labels,
+)
 from cirm.learners.steady.columns_learn import (
     draw_coefficients_of_stable_model,
     draw_coefficients_of_trusted_model,
@@ -29,7 +32,7 @@ from cirm.learners.steady.columns_state import (
     ScoresBeforeTraining,
     SteadyTableState,
     append_row_to_tensors,
-    compute_mean_targets_of_past,
+    compute_class_frequencies_of_model,
 )
 
 
@@ -102,12 +105,16 @@ def score_models_on_new_environment(
         variance = 1 / (len(aims) * rate * (1 - rate))
         # Adapting must have helped with the shift that the rows show, at face value.
         rows = outputs[sort_rows_and_limit_their_number(basis, outputs[:, 0])]
-        usual = compute_mean_targets_of_past(state).clamp(min=1e-6)
+        usual = compute_class_frequencies_of_model(state)
         spread = measure_intercept_spread(state.arrivals, 0.0)
-        levels = estimate_intercept_shifts(rows, usual, spread).samples
-        frequency_gain = measure_gain_over_stable_model(base._replace(levels=levels))
+        shifts = estimate_intercept_shifts(rows, usual, spread).samples
+        frequency_gain = measure_gain_over_stable_model(
+            base._replace(levels=base.levels.mean(0) + shifts)
+        )
         widest = torch.full_like(shift, WIDEST_SPREAD)
-        miss = estimate_intercept_shifts(rows, usual, widest).mean - shift
+        # With the same prior, which also makes the shift of a single class finite.
+        shown = estimate_intercept_shifts(rows, usual, widest).mean
+        miss = shown - fit_intercept_shifts_to_labels(outputs, targets, widest)
     slope, slope_variance = fit_calibration_slope(outputs, aims, is_regression)
     used = predict_calibration_slope(
         state.arrivals

@@ -12,6 +12,7 @@ from cirm.learners.steady.columns_frequencies import (
 )
 from cirm.learners.steady.columns_state import (
     SteadyTableState,
+    compute_class_frequencies_of_model,
     compute_mean_targets_of_past,
 )
 from cirm.learners.steady.columns_words import (
@@ -125,19 +126,19 @@ def _describe_adapted_class_frequencies(
 ) -> list[str]:
     """Say which class frequencies were re-learned.
 
-    If nothing else was, the intercepts of the model are samples of their shifts, which
-    give the interval of two classes.
+    If nothing else was, the intercepts of the model differ from those before by samples
+    of their shifts, which give the interval of two classes.
     """
     here = state.adaptation.frequencies
     if not float(here.sum()):
         return []
     seen = compute_mean_targets_of_past(state)
-    interval = ""
+    usual, interval = compute_class_frequencies_of_model(state), ""
     if is_alone and len(here) == 2:
-        levels = state.adaptation.predictor.levels
+        levels = state.adaptation.predictor.levels - state.base.levels.mean(0)
         reach = WITHIN * levels.std(0, correction=0)
         low, high = (
-            float(compute_shifted_class_frequencies(shift, seen)[1])
+            float(compute_shifted_class_frequencies(shift, usual)[1])
             for shift in (levels.mean(0) - reach, levels.mean(0) + reach)
         )
         interval = (
@@ -149,7 +150,7 @@ def _describe_adapted_class_frequencies(
     )
     return [
         f"The frequencies of the classes are estimated as {now} here{interval}, "
-        f"{before} at the places seen. This estimate improved the predictions on "
+        f"{before} at the places seen. Such estimates improved the predictions on "
         "arrival at every place so far."
     ]
 

@@ -18,7 +18,8 @@ from cirm.learners.steady.columns_state import SAMPLES
 from cirm.randomness import compute_normal_quantiles
 
 WITHIN = 1.96  # standard deviations, of 95 % of a normal distribution
-STEPS = 50  # of Newton's method; a concave function of few numbers needs about eight
+STEPS = 100  # of Newton's method, which mostly needs fewer than ten
+HALVINGS = 30  # of a step; below a billionth of it nothing is gained
 
 
 class ClassInterceptShifts(NamedTuple):
@@ -51,20 +52,34 @@ def estimate_intercept_shifts(
     soft = _convert_logits_to_probabilities(logits)
     shift = torch.zeros(k, dtype=logits.dtype)
     precision = torch.diag(1 / intercept_spread.square())
-    hessian = precision
+
+    def measure_log_posterior(shift: Tensor) -> float:
+        weights = _prepend_zero_shift_of_first_class(shift, c)
+        rows = (soft.log() + weights).logsumexp(1).sum()
+        usual = (frequencies.log() + weights).logsumexp(0)
+        return float(rows - len(soft) * usual - 0.5 * shift @ precision @ shift)
+
+    hessian, reached = precision, measure_log_posterior(shift)
     for _ in range(STEPS):
-        shares = soft * _prepend_zero_shift_of_first_class(shift, c).exp()
-        shares = shares / shares.sum(1, keepdim=True)
-        base = frequencies * _prepend_zero_shift_of_first_class(shift, c).exp()
-        base = base / base.sum()
+        weights = _prepend_zero_shift_of_first_class(shift, c)
+        shares = (soft.log() + weights).softmax(1)
+        base = (frequencies.log() + weights).softmax(0)
         slope = (shares - base).sum(0)[c - k :] - precision @ shift
-        # EM's curvature is a bound of the true one, so that each step is an ascent.
         bound = len(soft) * (torch.diag(base) - torch.outer(base, base))
         fitted = shares.T @ shares - torch.diag(shares.sum(0))
         hessian = (bound + fitted)[c - k :, c - k :] + precision
-        bound = bound[c - k :, c - k :] + precision
-        step = torch.linalg.solve(bound, slope)
-        shift = shift + step
+        # Far from the maximum the curvature may have the wrong sign; EM's never has.
+        factor, is_indefinite = torch.linalg.cholesky_ex(hessian)
+        if bool(is_indefinite):
+            factor = torch.linalg.cholesky(bound[c - k :, c - k :] + precision)
+        step = torch.cholesky_solve(slope[:, None], factor)[:, 0]
+        for _ in range(HALVINGS):
+            if (value := measure_log_posterior(shift + step)) > reached:
+                break
+            step = step / 2
+        else:
+            break
+        shift, reached = shift + step, value
         if float(step.abs().max()) < 1e-6:
             break
     values, vectors = torch.linalg.eigh(hessian)
@@ -72,6 +87,32 @@ def estimate_intercept_shifts(
     quantiles = compute_normal_quantiles(SAMPLES)
     normals = torch.stack([quantiles.roll(3 * i) for i in range(k)], 1)
     return ClassInterceptShifts(shift, shift + normals @ root.T)
+
+
+def fit_intercept_shifts_to_labels(
+    logits: Tensor, targets: Tensor, intercept_spread: Tensor
+) -> Tensor:
+    """Return the shifts [k] of intercepts that labelled rows show, with a normal prior.
+
+    The prior keeps the shift finite where all rows have one class.
+
+    Args:
+        logits: Logits of the rows at the common intercepts, [n, k].
+        targets: Their classes, one-hot, [n, c].
+        intercept_spread: Standard deviation of the shifts between environments, [k].
+    """
+    k, c = logits.shape[1], targets.shape[1]
+    precision = torch.diag(1 / intercept_spread.square())
+    shift = torch.zeros(k, dtype=logits.dtype)
+    for _ in range(STEPS):
+        soft = _convert_logits_to_probabilities(logits + shift)
+        slope = (targets - soft).sum(0)[c - k :] - precision @ shift
+        curvature = torch.diag(soft.sum(0)) - soft.T @ soft
+        step = torch.linalg.solve(curvature[c - k :, c - k :] + precision, slope)
+        shift = shift + step.clamp(-1, 1)
+        if float(step.abs().max()) < 1e-6:
+            break
+    return shift
 
 
 def estimate_confirmed_intercept_shifts(

@@ -304,6 +304,19 @@ def compute_mean_targets_of_past(state: SteadyTableState) -> Tensor:
     return places.rows @ places.targets / places.rows.sum()
 
 
+def compute_class_frequencies_of_model(state: SteadyTableState) -> Tensor:
+    """Return the class frequencies [c] that the intercepts of the model belong to.
+
+    The model learns nothing from an environment of a single class. Before any other,
+    all classes are as likely.
+    """
+    places = state.places
+    rows = places.rows * ((places.targets > 0).sum(1) > 1)
+    if not bool(rows.any()):
+        return torch.full_like(places.targets[0], 1 / places.targets.shape[1])
+    return (rows @ places.targets / rows.sum()).clamp(min=1e-6)
+
+
 def center_moments(state: SteadyTableState) -> Tensor:
     """Return sums of products around the means of each environment, [p + c, p + c]."""
     places = state.places
