@@ -9,6 +9,7 @@ from cirm.environments import Environment, Stream, Task
 from cirm.learners.steady.columns_changes import (
     _find_effects_that_change,
     compute_p_values_given_usual_spread,
+    compute_prior_probability_of_shortcuts,
     compute_share_of_significance_level,
     estimate_usual_spread_of_effects,
 )
@@ -57,7 +58,7 @@ def test_a_change_that_all_effects_share_is_no_shortcut(noise):
 
     def find(values):
         found = _find_effects_that_change(
-            (values, variances), every, every, unit, 0.05, noise
+            (values, variances), every, every, unit, 0.05, noise, 0.03 * every
         )
         return found[:, 0].tolist()
 
@@ -76,10 +77,34 @@ def test_the_usual_spread_is_that_of_other_units():
     effects = (effects + 0.1 * torch.randn(3, 200, generator=generator))[..., None]
     variances, unit = torch.full_like(effects, 0.01), torch.arange(200)
     every = torch.ones(200).bool()
-    found = estimate_usual_spread_of_effects(effects, variances, every, unit)
+    prior = 0.03 * every
+    found = estimate_usual_spread_of_effects(effects, variances, every, unit, prior)
     assert found.flatten().tolist() == pytest.approx([0.3] * 200, abs=0.04)
-    few = estimate_usual_spread_of_effects(effects, variances, ~every, unit)
+    few = estimate_usual_spread_of_effects(effects, variances, ~every, unit, prior)
     assert few.flatten().tolist() == pytest.approx([0.05] * 200, abs=0.01)
+
+
+def test_the_prior_of_a_shortcut_follows_from_how_related_it_is():
+    """Of 1,000 units 27 + 3 are shortcuts, and 194 + 776 are not."""
+    found = compute_prior_probability_of_shortcuts(torch.tensor([True, False]))
+    assert found.tolist() == pytest.approx([27 / (27 + 194), 3 / (3 + 776)])
+
+
+def test_a_likely_shortcut_does_not_show_what_is_usual():
+    # Two of eight columns change alike; the others do not.
+    effects = torch.ones(2, 8, 1).double()
+    effects[0, :2], effects[1, :2] = 3.0, 2.0
+    variances, unit = torch.full_like(effects, 0.03), torch.arange(8)
+    every = torch.ones(8).bool()
+    low, high = (
+        float(
+            compute_p_values_given_usual_spread(
+                effects, variances, every, unit, prior * every
+            )[0, 0]
+        )
+        for prior in (0.3, 0.001)
+    )
+    assert low < 0.5 * high
 
 
 def test_effects_that_vary_as_usual_are_rarely_called_changed():
@@ -92,7 +117,9 @@ def test_effects_that_vary_as_usual_are_rarely_called_changed():
     every = torch.ones(12).bool()
     p_values = torch.stack(
         [
-            compute_p_values_given_usual_spread(own, variances, every, unit)
+            compute_p_values_given_usual_spread(
+                own, variances, every, unit, 0.03 * every
+            )
             for own in effects
         ]
     )

@@ -184,8 +184,8 @@ def find_one_hot_feature_blocks(features: Tensor) -> tuple[int, ...]:
 
 def group_features_by_column(
     features: Tensor, widths: tuple[int, ...]
-) -> tuple[Tensor, Tensor]:
-    """Return the unit of each feature and which features represent them, both [d].
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the column and the unit of each feature, and which represent units, [d].
 
     Args:
         features: Standardised features of the first environment, [n, d].
@@ -193,13 +193,14 @@ def group_features_by_column(
             which exactly one is up in each row are one column.
 
     Returns:
-        The index of the first feature of the unit, and whether the feature is needed:
-        constant features and the most frequent category of a column are not.
+        The indices of the first feature of the column and of the unit, and whether the
+        feature is needed: constant features and the most frequent category of a column
+        are not.
     """
     d = features.shape[1]
     sizes = widths or find_one_hot_feature_blocks(features)
     starts = torch.tensor(sizes).cumsum(0) - torch.tensor(sizes)
-    unit = starts.repeat_interleave(torch.tensor(sizes))
+    column = starts.repeat_interleave(torch.tensor(sizes))
     needed = features.amax(0) > features.amin(0)
     for start, width in zip(starts.tolist(), sizes, strict=True):
         block = features[:, start : start + width]
@@ -209,11 +210,11 @@ def group_features_by_column(
     centred = features - features.mean(0)
     norms = centred.square().sum(0).sqrt().clamp(min=1e-12)
     correlations = (centred.T @ centred / norms / norms[:, None]).abs()
-    column, unit = unit, unit.clone()
+    unit = column.clone()
     copies = (correlations > COPY) & (column[:, None] > column)
     for feature in range(d):
         # Only the first column of a unit attracts copies, so units do not chain.
         leaders = column[copies[feature] & (unit == column)]
         if len(leaders):
             unit[column == column[feature]] = leaders.min()
-    return unit, needed
+    return column, unit, needed

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -40,6 +38,7 @@ USUAL_ALIGNMENT_CHANGE = 0.015  # the same of alignments, which follow probabili
 CONFIRMED = 0.05  # p-value of coefficients. With 0.2 stable columns of simulated tables
 # whose noise differs between places were named in 16 of 48 runs
 SHORTCUTS = 0.03  # prior probability that a unit is one
+UNRELATED = 0.2  # part of the units of real tables that are unrelated to all others
 SPREADS = 50  # steps of the grid of relative spreads
 MOST_TOGETHER = 3  # units that change together; more are another kind of environment
 
@@ -77,24 +76,38 @@ def find_unstable_features(
     """
     active = state.basis.scale.gt(0)
     tested = state.needed & ~is_known
-    alone = tested & find_features_unrelated_to_target(state, state.unit)
+    is_unrelated = find_features_unrelated_to_target(state, state.unit)
+    prior = torch.full(tested.shape, SHORTCUTS, dtype=torch.float64)
+    if noise == 0:
+        prior = compute_prior_probability_of_shortcuts(is_unrelated)
+    alone = tested & is_unrelated
     together = find_unrelated_clusters(state, tested, noise > 0)
     units = len(state.unit[alone].unique())
     clusters = len(state.cluster[together].unique()) if bool(together.any()) else 0
     part = MOST_OF_LEVEL * level / max(1, units + clusters)
-    found = _find_columns_with_changed_effect(
-        state, alone, units * part, noise, is_unrelated=True
-    )
+    found = torch.zeros_like(tested)
+    # In a regression none hides another, as they are not compared with one another.
+    for _ in range(MOST_TOGETHER if noise == 0 else 1):
+        # Holm's procedure: what was found gives its share of the level to the others,
+        # and no longer shows which changes are usual.
+        others = state._replace(unstable=state.unstable | found)
+        new = _find_columns_with_changed_effect(
+            others, alone & ~found, units * part, noise, prior, is_unrelated=True
+        )
+        if not bool(new.any()):
+            break
+        found = found | new
     if clusters:
         found = found | _find_clusters_with_changed_effect(
-            state, together, clusters * part, noise
+            state, together, clusters * part, noise, prior
         )
     every = _find_columns_with_changed_effect(
-        state, tested, (1 - MOST_OF_LEVEL) * level, noise
+        state, tested, (1 - MOST_OF_LEVEL) * level, noise, prior
     )
+    barred = find_units_of_most_columns(state)
     rest = active & ~state.unstable & ~found
     if noise > 0 and not has_most_information(state, rest & ~every, rest):
-        return found, every & ~found
+        return found & ~barred, (every & ~found) | (found & barred)
     group = found | every
     if len(state.unit[group & ~found].unique()) > MOST_TOGETHER:
         group = found
@@ -102,7 +115,21 @@ def find_unstable_features(
     for feature in (group & ~found & state.needed).nonzero()[:, 0].tolist():
         if compute_residual_of_feature_on_others(state, feature, rest)[1] > MOST_LEAK:
             group = group & (state.unit != state.unit[feature])
-    return found | group, every & ~group & ~found
+    aside = (found | group) & ~barred
+    return aside, (found | every) & ~aside
+
+
+def compute_prior_probability_of_shortcuts(is_unrelated: Tensor) -> Tensor:
+    """Return the probability that units are shortcuts, given how related they are, [d].
+
+    By Bayes' rule. Most shortcuts are unrelated to all other features given the target,
+    as the division of the level assumes, but few other units are.
+    """
+    own, other = (
+        torch.where(is_unrelated, part, 1 - part).double()
+        for part in (MOST_OF_LEVEL, UNRELATED)
+    )
+    return SHORTCUTS * own / (SHORTCUTS * own + (1 - SHORTCUTS) * other)
 
 
 def find_features_unrelated_to_target(
@@ -120,24 +147,54 @@ def find_unrelated_clusters(
 ) -> Tensor:
     """Return which features [d] are of clusters of several units to be tested.
 
-    Of a cluster that is most of the table nobody can tell that the rest is stable. In a
-    regression its part is also measured by what is known of the target.
+    A cluster must be the minor part of the table.
     """
     if not state.places.cluster_effects.shape[1] or state.places.alignment.shape[2] > 1:
         return torch.zeros_like(tested)
     excluded = state.cluster[state.needed & ~tested]
     free = find_features_unrelated_to_target(state, state.cluster)
     free &= tested & ~torch.isin(state.cluster, excluded)
-    units = len(state.unit[state.needed].unique())
-    known = state.basis.scale.gt(0) & ~state.unstable
     for leader in state.cluster[free].unique():
         own = state.cluster == leader
-        is_minor = 1 < len(state.unit[own & state.needed].unique()) <= units / 2
-        if is_minor and is_regression:
-            is_minor = has_most_information(state, known & ~own, known)
-        if not is_minor:
+        is_single = len(state.unit[own & state.needed].unique()) < 2
+        if is_single or not _is_minor_part_of_table(state, own, is_regression):
             free &= ~own
     return free
+
+
+def find_units_of_most_columns(state: SteadyTableState) -> Tensor:
+    """Return which features [d] are of units that are too much of the table.
+
+    A few near copies are one column that was written down more than once. More of them
+    are a part of the table, and must be a minor one, as a cluster must; with classes,
+    too, they must not hold most of what is known.
+    """
+    found = torch.zeros_like(state.unstable)
+    for leader in state.unit[state.needed].unique() if len(state.column) else ():
+        own = state.unit == leader
+        is_large = len(state.column[own & state.needed].unique()) > MOST_TOGETHER
+        if is_large and not _is_minor_part_of_table(state, own):
+            found |= own
+    return found
+
+
+def _is_minor_part_of_table(
+    state: SteadyTableState, features: Tensor, must_leave_information: bool = True
+) -> bool:
+    """Return whether the table without features [d] is enough to judge them.
+
+    Of most of a table nobody can tell that the rest is stable, neither of most of its
+    columns nor of most of what is known of the target.
+    """
+    columns = state.column if len(state.column) else state.unit
+    count, total = (
+        len(columns[part & state.needed].unique())
+        for part in (features, torch.ones_like(features))
+    )
+    if count > total / 2 or not must_leave_information:
+        return count <= total / 2
+    known = state.basis.scale.gt(0) & ~state.unstable
+    return has_most_information(state, known & ~features, known)
 
 
 def _find_columns_with_changed_effect(
@@ -145,6 +202,7 @@ def _find_columns_with_changed_effect(
     is_tested: Tensor,
     level: float,
     noise: float,
+    prior: Tensor,
     is_unrelated: bool = False,
 ) -> Tensor:
     """Return which features [d] are of units that change enough to matter.
@@ -157,6 +215,7 @@ def _find_columns_with_changed_effect(
         is_tested: Which features are tested, [d].
         level: Probability of any false alarm.
         noise: Unexplained fraction of the target of a regression; 0 for classes.
+        prior: Probability that the unit of a feature is a shortcut, [d].
         is_unrelated: Whether they are unrelated to all others given the target.
     """
     places = state.places
@@ -182,6 +241,7 @@ def _find_columns_with_changed_effect(
             state.unit,
             level,
             noise,
+            prior,
             places.coefficients,
             is_unrelated,
         )
@@ -234,7 +294,11 @@ def _get_effects_of_block_scores(state: SteadyTableState) -> Effects:
 
 
 def _find_clusters_with_changed_effect(
-    state: SteadyTableState, is_tested: Tensor, level: float, noise: float
+    state: SteadyTableState,
+    is_tested: Tensor,
+    level: float,
+    noise: float,
+    prior: Tensor,
 ) -> Tensor:
     """Return which features [d] are of clusters of units that change together."""
     clusters = state.places.cluster_effects
@@ -243,7 +307,7 @@ def _find_clusters_with_changed_effect(
     leaders[state.cluster[is_tested]] = True
     peers = state.needed & ~state.unstable
     found = _find_effects_that_change(
-        effects, leaders, peers, state.cluster, level, noise
+        effects, leaders, peers, state.cluster, level, noise, prior
     )
     changed = torch.isin(state.cluster, state.cluster[found.any(1)])
     coefficients = state.places.coefficients
@@ -266,6 +330,7 @@ def _find_effects_that_change(
     unit_of_feature: Tensor,
     level: float,
     noise: float,
+    prior: Tensor,
     coefficients: Tensor | None = None,
     is_unrelated: bool = False,
 ) -> Tensor:
@@ -283,6 +348,7 @@ def _find_effects_that_change(
         unit_of_feature: Unit of each feature, [d].
         level: Probability of any false alarm.
         noise: Unexplained fraction of the target of a regression; 0 for classes.
+        prior: Probability that the unit of a feature is a shortcut, [d].
         coefficients: Coefficients of a regression and their variances, [e, d, 2].
         is_unrelated: Whether they are unrelated to all others given the target.
     """
@@ -293,7 +359,7 @@ def _find_effects_that_change(
 
     def find_changes_against_peers(is_peer: Tensor) -> Tensor:
         p_values = compute_p_values_given_usual_spread(
-            *effects, is_peer, unit_of_feature
+            *effects, is_peer, unit_of_feature, prior
         )
         return is_large & (p_values < shares)
 
@@ -343,6 +409,7 @@ def compute_p_values_given_usual_spread(
     variances: Tensor,
     is_peer: Tensor,
     unit_of_feature: Tensor,
+    prior: Tensor,
 ) -> Tensor:
     """Return p-values [d, 1] of effects that vary as those of other units do.
 
@@ -356,9 +423,10 @@ def compute_p_values_given_usual_spread(
         is_peer: Features whose units show what is usual, [d].
         unit_of_feature: Unit of each feature, [d]; a feature is compared with other
             units.
+        prior: Probability that the unit of a feature is a shortcut, [d].
     """
     usual = estimate_usual_spread_of_effects(
-        effects, variances, is_peer, unit_of_feature
+        effects, variances, is_peer, unit_of_feature, prior
     )
     return _compute_p_values_given_spread(effects, variances, usual)
 
@@ -380,6 +448,7 @@ def estimate_usual_spread_of_effects(
     variances: Tensor,
     is_peer: Tensor,
     unit_of_feature: Tensor,
+    prior: Tensor,
 ) -> Tensor:
     """Return the relative spread of effects of other units over environments, [d, 1].
 
@@ -396,9 +465,7 @@ def estimate_usual_spread_of_effects(
     distances = weights * (effects - centre[:, None]).square()
     logs = torch.where(known, weights.clamp(min=1e-300).log() - distances, 0.0).sum(1)
     logs = torch.where(known.sum(0) > 1, logs - sums.log(), 0.0)[..., 0] / 2
-    logs = torch.logaddexp(
-        logs + math.log(1 - SHORTCUTS), logs[-1:] + math.log(SHORTCUTS)
-    )
+    logs = torch.logaddexp(logs + (1 - prior).log(), logs[-1:] + prior.log())
     measured = (known.sum(0) > 1)[:, 0]
     is_peer = torch.isin(unit_of_feature, unit_of_feature[is_peer]) & measured
     sizes = (
@@ -407,8 +474,8 @@ def estimate_usual_spread_of_effects(
     others = (
         is_peer & (unit_of_feature[:, None] != unit_of_feature)
     ) / sizes  # each unit counts as one
-    prior = -2.5 * (1 + 0.5 * (grid / USUAL_CHANGE).square()).log()  # Student's, 4
-    logs = logs @ others.to(logs).T + prior[:, None]
+    student = -2.5 * (1 + 0.5 * (grid / USUAL_CHANGE).square()).log()  # four degrees
+    logs = logs @ others.to(logs).T + student[:, None]
     return (logs.softmax(0) * grid.square()[:, None]).sum(0).sqrt()[:, None]
 
 

@@ -63,7 +63,7 @@ def create_state_from_first_environment(
     outputs = 1 if classes == 2 else classes
     basis = fit_feature_basis(inputs, outputs)
     features = basis.standardise(inputs)
-    unit, needed = group_features_by_column(features, widths)
+    column, unit, needed = group_features_by_column(features, widths)
     cluster = group_correlated_columns_into_clusters(features, targets, unit)
     simple = find_features_needing_no_adjustment(
         features, select_target_columns_of_model(targets), unit
@@ -74,7 +74,12 @@ def create_state_from_first_environment(
         d, p, outputs, classes, kept, len(basis.knots), len(basis.pairs)
     )
     state = state._replace(
-        basis=basis, unit=unit, cluster=cluster, simple=simple, needed=needed
+        basis=basis,
+        column=column,
+        unit=unit,
+        cluster=cluster,
+        simple=simple,
+        needed=needed,
     )
     if outputs == 1:
         aim = select_target_columns_of_model(targets)[:, 0]

@@ -103,7 +103,7 @@ def has_most_information(
     """Return whether a part of features has half of their information on the target.
 
     Args:
-        state: The state of one replica, of a regression.
+        state: The state of one replica.
         part: The part, [d].
         features: All features that count, [d].
     """
@@ -115,12 +115,15 @@ def _compute_information_on_target(state: SteadyTableState, features: Tensor) ->
     """Return -log(1 - R2) / 2 of a linear regression within environments.
 
     If all is normal, this is the mutual information of features and target, in nats.
-    R2 is adjusted for the number of features.
+    R2 is adjusted for the number of features. Of classes it is that of the indicators
+    of all classes together.
     """
     columns = features.nonzero()[:, 0]
     moments = _add_pseudo_rows_to_moments(state, len(columns))
-    target, rows = len(moments) - 1, float(state.places.rows.sum())
-    left, _ = _regress_feature_on_others(moments, target, columns)
-    unexplained = float(left / moments[target, target].clamp(min=1e-12))
+    rows = float(state.places.rows.sum())
+    targets = range(len(state.ridge), len(moments))
+    left = [_regress_feature_on_others(moments, j, columns)[0] for j in targets]
+    total = moments.diagonal()[len(state.ridge) :].sum()
+    unexplained = float(torch.stack(left).sum() / total.clamp(min=1e-12))
     unexplained *= rows / max(rows - len(columns), 1.0)
     return -math.log(min(max(unexplained, 1e-12), 1.0)) / 2

@@ -136,6 +136,8 @@ class SteadyTableState(NamedTuple):
 
     Attributes:
         basis: The basis functions.
+        column: Column of each feature, by its first feature, [d]; empty in states of
+            earlier revisions.
         unit: Unit of each feature, by its first feature, [d].
         cluster: Cluster of units of each feature, by its first feature, [d]; empty in
             states of earlier revisions.
@@ -162,6 +164,7 @@ class SteadyTableState(NamedTuple):
     """
 
     basis: HingeFeatureBasis
+    column: Tensor
     unit: Tensor
     cluster: Tensor
     simple: Tensor
@@ -228,6 +231,7 @@ def create_empty_columns_state(
             pairs=create_integer_zeros(n_pairs, 2),
             factors=create_zeros(n_pairs),
         ),
+        column=create_integer_zeros(n_features),
         unit=create_integer_zeros(n_features),
         cluster=create_integer_zeros(n_features),
         simple=create_integer_zeros(n_features).bool(),

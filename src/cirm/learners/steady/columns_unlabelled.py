@@ -22,6 +22,7 @@ from cirm.learners.steady.columns_changes import (
     MOST_TOGETHER,
     compute_p_values_of_blocks,
     find_features_unrelated_to_target,
+    find_units_of_most_columns,
     find_unrelated_clusters,
 )
 from cirm.learners.steady.columns_refuse import FEWEST_ROWS, is_on_another_scale
@@ -189,6 +190,7 @@ def _list_blocks(
 ) -> list[FeatureBlock]:
     """List the strongest blocks that are unrelated to all others given the target."""
     tested = state.needed & ~state.unstable & ~is_named_stable
+    tested &= ~find_units_of_most_columns(state)
     groups = [
         (state.unit, tested & find_features_unrelated_to_target(state, state.unit))
     ]

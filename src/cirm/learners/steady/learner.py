@@ -120,9 +120,10 @@ class Steady(Learner[Any]):
     min_steps = 0  # training stops early by held-out rows
     adapts = True
     revision = 13
-    table_revision = 8
+    table_revision = 9
     added_later: ClassVar[tuple[str, ...]] = (
         "state.cluster",
+        "state.column",
         "state.simple",
         "state.places.cluster_effects",
         "state.places.coefficients",

@@ -82,7 +82,7 @@ def check_state_of_columns_engine(
     for name in ("simple", "cluster"):
         if state.weights.numel() and not stored[name].numel():
             raise ValueError(f"the stored tensor {name} is empty, but weights is not")
-    for name in ("unit", "cluster", "basis.pairs", "without.unit"):
+    for name in ("column", "unit", "cluster", "basis.pairs", "without.unit"):
         if bool(((stored[name] < 0) | (stored[name] >= n_features)).any()):
             raise ValueError(
                 f"the stored tensor {name} has a feature number that is not from 0 to "
