@@ -29,8 +29,9 @@ RULES = {
     "held-out": "held-out training data",
 }
 SCORE_NOTE = (
-    "Unseen: accuracy in percent (regressions: explained variance in percent) at the "
-    "unseen place, mean ± standard deviation over seeds and orders. * Oracle: settings "
+    "Unseen: accuracy at the unseen place in percent (regressions: by how many percent "
+    "the squared error is lower than that of predicting the mean of all training "
+    "examples), mean ± standard deviation over seeds and orders. * Oracle: settings "
     "chosen by their score at the unseen place. This score is unknown in practice, so "
     "the oracle is not a fair result. The oracle can be below the fair choice, because "
     "trials have fewer seeds and less data than the final runs."
