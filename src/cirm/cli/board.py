@@ -203,7 +203,9 @@ def run_leaderboard_plan(
             own = block.list_trials() if is_trial else block.list_runs(folder, [choice])
             n_waiting += len(list_unfinished_jobs(own, folder))
             title, others = f"cirm board, {kind}", list(jobs.values())
-            failures |= run_unfinished_jobs(own, folder, engine, title, limit, others)
+            failures |= run_unfinished_jobs(
+                own, folder, engine, title, limit, others, cost.speed
+            )
             jobs |= {job.key: job for job in own}
         if n_waiting:
             archive_finished_jobs(jobs.values(), folder, find_source_commit())
