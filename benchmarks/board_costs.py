@@ -72,14 +72,14 @@ def average_minutes_relative_to_plain_training(minutes: Minutes) -> dict[str, fl
 
 def describe_costs_of_column(
     column: LeaderboardDataset, minutes: Minutes, ratios: Mapping[str, float]
-) -> tuple[str, float]:
-    """Return a line on a data set, and the core-minutes of all of its cells."""
+) -> tuple[str, float, float]:
+    """Return a line on a data set, the core-minutes of all cells and of slow ones."""
     task = "regression" if column.name in REGRESSIONS else "classification"
     rows = [row for row in list_leaderboard_learners() if task in row.tasks]
     if column.dataset != "colored":
         rows = [row for row in rows if not row.has_true_groups]
     if (column.name, PLAIN) not in minutes:
-        return f"{column.title}: {PLAIN} has not run", 0.0
+        return f"{column.title}: {PLAIN} has not run", 0.0, 0.0
     plain = minutes[column.name, PLAIN]
     known = {
         row.name: minutes.get(
@@ -91,12 +91,13 @@ def describe_costs_of_column(
     others = [known[row.name] for row in rows if row.learner not in (*SLOW, OURS)]
     measured = {row.learner for row in rows if (column.name, row.learner) in minutes}
     total = sum(known.values())
-    return (
+    line = (
         f"{column.title}: {OURS} {known[OURS]:.2f}, {PLAIN} {plain:.2f}, others "
         f"{median(others):.2f} (up to {max(others):.1f}), variational "
         f"{fmean(slow):.1f}; all {len(rows)} rows {total:.0f} ({len(measured)} "
         "learners measured)"
-    ), total
+    )
+    return line, total, sum(slow)
 
 
 def main() -> None:
@@ -107,8 +108,12 @@ def main() -> None:
     quick = collect_minutes_of_cells(QUICK_FOLDER, quick_columns, QUICK.trials)
     ratios = average_minutes_relative_to_plain_training(quick)
     costs = [describe_costs_of_column(column, minutes, ratios) for column in columns]
-    print("\n".join(line for line, _ in costs))
-    print(f"All data sets: {sum(cost for _, cost in costs):.0f} core-minutes")
+    lines, totals, slow = zip(*costs, strict=True)
+    print("\n".join(lines))
+    print(
+        f"All data sets: {sum(totals):.0f} core-minutes, of which variational learners "
+        f"take {sum(slow):.0f}"
+    )
 
 
 if __name__ == "__main__":
