@@ -129,6 +129,19 @@ def test_learners_are_listed_only_where_they_have_a_score(summary):
     assert len(only.columns) == 7
 
 
+def test_the_figure_shows_the_largest_part_of_a_board_without_a_gap(summary):
+    page = build_leaderboard_page(summary, "cirm board")
+    assert "Mean score over digits and a table, at the unseen place" in page
+    for row, own in summary["cells"].items():
+        if row not in ("steady", "erm"):
+            del own["t"]
+    page = build_leaderboard_page(summary, "cirm board")
+    assert "Mean score over digits, at the unseen place" in page
+    for own in summary["cells"].values():
+        own.clear()
+    assert "Mean score over" not in build_leaderboard_page(summary, "cirm board")
+
+
 def test_names_in_the_figure_do_not_lie_on_one_another():
     near = [SeenAndUnseenScore(f"n{n}", 80.0, 60.0 + n / 100) for n in range(5)]
     points = [

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from sklearn.metrics import average_precision_score
 
 from cirm.board.archive import archive_finished_jobs, restore_records_of_archived_jobs
@@ -208,6 +209,52 @@ def test_a_cell_is_shown_once_all_its_runs_have_finished(tmp_path):
     )
 
 
+def test_a_cell_does_not_wait_for_the_runs_of_the_oracle(tmp_path):
+    (row,) = list_leaderboard_learners(["erm"])
+    plan = plan_leaderboard([row], prepare(TABLE), {}, EFFORT)
+    (task,) = plan.tasks
+    first, second, third = task.search.plan_jobs()
+    for job, honest in ((first, 50), (second, 70), (third, 60)):
+        write_trial(tmp_path, job, **{"worst-group": honest, "oracle": -honest})
+    (job,) = plan.list_runs(tmp_path, ["honest"])
+    (oracle,) = plan.list_runs(tmp_path, ["oracle"])
+    assert (job.settings, oracle.settings) == (second.settings, first.settings)
+    write_run(tmp_path, job, 60.0)
+    cell = summarise_leaderboard(plan, tmp_path)["cells"]["erm"]["t"]
+    assert cell["unseen"]["mean"] == 60.5 and cell["oracle"] is None
+
+
+def test_errors_of_a_regression_are_relative_to_those_of_the_training_mean(tmp_path):
+    regression = EnvironmentOrderVariant({"examples": "60", "task": "regression"})
+    (row,) = list_leaderboard_learners(["anchor"])
+    plan = plan_leaderboard(
+        [row],
+        prepare(replace(TABLE, variants=(regression,))),
+        {},
+        replace(EFFORT, trials=1),
+    )
+    for job in plan.list_trials():
+        write_trial(tmp_path, job, **{"worst-group": 50.0, "oracle": 50.0})
+    (job,) = plan.list_runs(tmp_path)
+    write_records(
+        get_records_path(job, tmp_path), run_job_and_return_records(job, lambda _: None)
+    )
+    cell = summarise_leaderboard(plan, tmp_path)["cells"]["anchor"]["t"]
+    dataset = PlantedShortcutTable(examples=60, task="regression")
+    learner, scores = create("anchor", dataset.draw_problem((0,)).train[0]), []
+    for seed in EFFORT.seeds:
+        problem, at = dataset.draw_problem((seed,)), Randomness((seed,))
+        state = learner.init(at)
+        for environment in problem.train:
+            state = learner.observe(state, (environment,), at)
+        (unseen,) = problem.test
+        x, y = unseen.take_all(1)
+        error = (learner.predict(state, x)[..., 0] - y).square().mean()
+        mean = torch.cat([e.take_all(1).y for e in problem.train], 1).mean()
+        scores.append(float(100 * (1 - error / (y - mean).square().mean())))
+    assert cell["unseen"]["mean"] == pytest.approx(np.mean(scores), abs=1e-3)
+
+
 def test_without_finished_trials_there_is_nothing_to_run(tmp_path):
     plan = plan_leaderboard(
         list_leaderboard_learners(["erm"]), prepare(TABLE), {}, EFFORT
@@ -315,5 +362,5 @@ def test_the_number_of_examples_can_be_set_for_all_columns():
     columns = list_leaderboard_datasets(examples=70)
     assert {v.data["examples"] for c in columns for v in c.variants} == {"70"}
     usual = {c.name: c.variants[0].data for c in list_leaderboard_datasets()}
-    assert "examples" not in usual["gusto"] and usual["mnist-b01"]["examples"] == "1000"
+    assert usual["gusto"]["examples"] == usual["mnist-b01"]["examples"] == "1000"
     assert [c.name for c in columns] == list(usual)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -124,12 +125,18 @@ def test_the_users_module_is_neither_trained_nor_changed(colors):
     assert float(encoder.gain.detach()) == 3.0
 
 
-def test_a_model_file_names_its_encoder_and_refuses_another(colors, tmp_path):
+def test_a_model_file_names_its_encoder_and_refuses_another(colors, tmp_path, cirm):
     model = fit([colors / "a"], encoder=MeanColor(0.5), side=4, settings=SETTINGS)
     path = tmp_path / "model.cirm"
     save(model, path)
     known = load(path).schema.treatment.encoder
     assert (known.name, known.features, known.side) == ("MeanColor", 3, 4)
+    status, printed, _ = cirm("inspect", str(path), "--report", str(path) + ".html")
+    assert status == 0
+    line = f"Encoder of images: MeanColor, 3 features, weights {known.checksum}"
+    assert line in " ".join(printed.split())
+    page = Path(str(path) + ".html").read_text()
+    assert f"MeanColor, weights {known.checksum}" in page
     loaded = load(path, encoder=MeanColor(0.5))
     updated = update(loaded, colors / "b")
     assert [entry.rows for entry in updated.history] == [24, 24]

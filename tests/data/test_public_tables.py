@@ -22,6 +22,7 @@ from cirm.data.public import (
     sort_names_by_number,
 )
 from cirm.data.public_downloads import download_public_dataset
+from cirm.runs.plans import create_and_draw_dataset, plan_jobs_of_learner
 
 
 def write_sensors(folder, batches=(1, 2, 10), rows=12, separator=""):
@@ -158,6 +159,30 @@ def test_examples_are_drawn_for_each_seed_and_do_not_depend_on_the_others(tmp_pa
     assert not torch.equal(both.targets[0], both.targets[1])
     torch.testing.assert_close(both.targets[1], alone.targets[0])
     torch.testing.assert_close(both.take_all(2).x[1], alone.take_all(1).x[0])
+
+
+def test_each_seed_draws_a_part_of_places_with_few_rows(tmp_path):
+    folder = str(write_years(tmp_path / "original"))
+    for examples, rows in ((None, 24), (100, 24), (8, 8)):
+        dataset = GasTurbine(path=folder, examples=examples, fraction=0.8)
+        problem = dataset.draw_problem((0, 1))
+        assert problem.train[0].targets.shape == (2, rows)
+        assert len(problem.test[0]) == 30
+    with pytest.raises(ValueError, match=r"fraction is 0\.0"):
+        GasTurbine(path=folder, fraction=0.0)
+
+
+def test_the_key_of_a_job_does_not_depend_on_the_folder_of_the_cache(
+    tmp_path, monkeypatch
+):
+    write_years(tmp_path / "original")
+    keys = set()
+    for home in ("here", "there"):
+        monkeypatch.setenv("CIRM_DATA", str(tmp_path / home))
+        import_public_dataset("gas-turbine", tmp_path / "original")
+        data = create_and_draw_dataset("gas-turbine", {})
+        keys |= {job.key for job in plan_jobs_of_learner(data, "ridge", "joint", (0,))}
+    assert len(keys) == 1
 
 
 def test_sites_of_one_file_are_separated_and_small_ones_left_out(tmp_path):

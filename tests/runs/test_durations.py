@@ -230,3 +230,11 @@ def test_the_speed_is_that_of_one_thread_as_jobs_have_it():
         assert torch.get_num_threads() == 8
     finally:
         torch.set_num_threads(before)
+
+
+def test_nothing_is_timed_where_the_speed_of_the_machine_is_known(tmp_path):
+    data = {"source": "digits", "examples": 50, "sweep": ()}
+    job = TrainingJob("colored", "erm", "joint", (0,), data, {"epochs": 2})
+    speed = MachineSpeed(2.0, 2.0, 0.5)
+    cost = estimate_cost_of_jobs([job], [], 1, True, tmp_path, 10.0, speed)
+    assert cost.speed == speed and not list(tmp_path.iterdir())

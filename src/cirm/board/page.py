@@ -29,8 +29,9 @@ RULES = {
     "held-out": "held-out training data",
 }
 SCORE_NOTE = (
-    "Unseen: accuracy in percent (regressions: explained variance in percent) at the "
-    "unseen place, mean ± standard deviation over seeds and orders. * Oracle: settings "
+    "Unseen: accuracy at the unseen place in percent (regressions: by how many percent "
+    "the squared error is lower than that of predicting the mean of all training "
+    "examples), mean ± standard deviation over seeds and orders. * Oracle: settings "
     "chosen by their score at the unseen place. This score is unknown in practice, so "
     "the oracle is not a fair result. The oracle can be below the fair choice, because "
     "trials have fewer seeds and less data than the final runs."
@@ -157,8 +158,8 @@ def list_leaderboard_headline_numbers(summary: Summary) -> list[tuple[str, str]]
     """Return the main numbers, each with its description."""
     ranks = summary["ranks"]
     facts = [
-        (str(len(summary["cells"])), "rows"),
-        (str(len(summary["columns"])), "columns"),
+        (str(len(summary["cells"])), "learners"),
+        (str(len(summary["columns"])), "data sets"),
         (str(len(summary["seeds"])), "seeds"),
     ]
     if OURS in ranks:
@@ -286,6 +287,7 @@ def _build_tables_of_scores_after_adapting(summary: Summary) -> list[ReportTable
 
 def _render_plot_of_seen_and_unseen_scores(summary: Summary) -> EscapedHtml:
     """Render seen against unseen scores, as means over the columns of a row."""
+    cells = _select_learners_with_all_scores(summary)
     points = [
         SeenAndUnseenScore(
             name,
@@ -293,14 +295,16 @@ def _render_plot_of_seen_and_unseen_scores(summary: Summary) -> EscapedHtml:
             fmean(cell["unseen"]["mean"] for cell in own.values()),
             name == OURS,
         )
-        for name, own in _select_learners_with_all_scores(summary).items()
+        for name, own in cells.items()
     ]
     if not points:
         return EscapedHtml()
+    used = next(iter(cells.values()))
+    titles = [c["title"] for c in summary["columns"] if c["name"] in used]
     caption = (
-        "Mean score over the classification data sets, at the unseen place "
-        "(vertical) and at the places seen (horizontal). On the line, both are "
-        "equal. Learners without a score on all of these data sets are left out. "
+        f"Mean score over {join_words(titles)}, at the unseen place (vertical) and at "
+        "the places seen (horizontal). On the line, both are equal. Learners without a "
+        "score on all of these data sets are left out. "
         f"Orange: {OURS}."
     )
     wide, narrow = (
@@ -311,10 +315,30 @@ def _render_plot_of_seen_and_unseen_scores(summary: Summary) -> EscapedHtml:
 
 
 def _select_learners_with_all_scores(summary: Summary) -> dict[str, dict[str, Any]]:
-    """Return the rows with scores in all classifications, and only these columns."""
-    names = [c["name"] for c in summary["columns"] if c["task"] == "classification"]
+    """Return the classifications by row, without a gap.
+
+    On a board that is not complete these are the columns, most complete ones first,
+    for which the number of cells is largest.
+    """
+    known = {
+        column["name"]: {
+            row
+            for row, own in summary["cells"].items()
+            if own.get(column["name"], {}).get("seen")
+        }
+        for column in summary["columns"]
+        if column["task"] == "classification"
+    }
+    names = sorted(known, key=lambda name: -len(known[name]))
+    blocks = [
+        (names[:count], set.intersection(*(known[name] for name in names[:count])))
+        for count in range(1, len(names) + 1)
+    ]
+    chosen, rows = max(
+        blocks, key=lambda block: len(block[0]) * len(block[1]), default=([], set())
+    )
     return {
-        row: {name: own[name] for name in names}
+        row: {name: own[name] for name in chosen}
         for row, own in summary["cells"].items()
-        if names and all(own.get(name, {}).get("seen") for name in names)
+        if row in rows
     }

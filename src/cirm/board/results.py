@@ -9,12 +9,15 @@ from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
+import torch
 
 from cirm.board.columns import ACCURACY
 from cirm.board.plan import CHOICES, ORACLE, LeaderboardPlan, LeaderboardTask
-from cirm.records import AdaptedScoreRecord, Record, ScoreRecord
+from cirm.data import create_dataset
+from cirm.records import AdaptedScoreRecord, ScoreRecord
 from cirm.runs.jobs import TrainingJob
 from cirm.runs.local import list_unfinished_jobs, read_records_of_finished_jobs
+from cirm.runs.plans import DrawnDataset
 
 Values = dict[str, float]
 Scores = Mapping[str, Mapping[str, Values]]
@@ -26,8 +29,8 @@ def summarise_leaderboard(plan: LeaderboardPlan, folder: Path) -> dict[str, Any]
     """Return the scores of all cells whose runs have finished, as plain values.
 
     Scores are accuracies or what else the column's `measure` says, in percent; in a
-    regression, the share of the target's variance at the first place that is
-    explained, in percent.
+    regression, by how many percent the squared error is lower than that of predicting
+    the mean of all training examples.
 
     Returns:
         `rows` and `columns` with their names; `cells` by row and column, each with the
@@ -44,6 +47,8 @@ def summarise_leaderboard(plan: LeaderboardPlan, folder: Path) -> dict[str, Any]
         for cell in cells.values():
             if cell.get("is_open"):
                 cell["scores"] = {}
+            elif cell.get("is_oracle_open"):
+                cell["scores"][ORACLE] = {}
     unseen = {
         row: {c: cell["scores"]["unseen"] for c, cell in own.items() if cell["scores"]}
         for row, own in values.items()
@@ -112,6 +117,38 @@ def compute_percentage_of_learners_ahead(
     }
 
 
+def compute_errors_of_training_mean(
+    data: DrawnDataset, seeds: tuple[int, ...]
+) -> dict[tuple[str, int], float]:
+    """Return the squared error of the training mean by environment and seed.
+
+    This is what can be predicted at a new place without any input. The variance there
+    would be a reference that knows the mean of the new place, as no learner does.
+
+    Args:
+        data: The data set.
+        seeds: The seeds that are drawn.
+
+    Returns:
+        The errors, none for a classification.
+    """
+    if data.problem.train[0].task.classes:
+        return {}
+    problem = create_dataset(data.dataset, data.data).draw_problem(seeds)
+    shape = len(seeds), -1
+    targets = {
+        e.name: e.targets.expand(*shape) for e in (*problem.train, *problem.test)
+    }
+    means = torch.cat([targets[e.name] for e in problem.train], 1).mean(1, keepdim=True)
+    return {
+        (name, seed): error
+        for name, own in targets.items()
+        for seed, error in zip(
+            seeds, (own - means).square().mean(1).tolist(), strict=True
+        )
+    }
+
+
 def find_best_learner_of_dataset(summary: Mapping[str, Any], column: str) -> str:
     """Return the row with the highest mean unseen score of a column; "" without any."""
     cells = summary["cells"]
@@ -171,16 +208,17 @@ def _add_scores_of_leaderboard_task(
 ) -> None:
     """Add the scores of one variant to a cell, under names of order and seed."""
     planned = task.plan_runs_of_chosen_settings(folder)
-    found = {
-        name: _collect_scores_by_seed(
-            planned.get(name, []), folder, task.column.measure
-        )
-        for name in CHOICES
-    }
-    jobs = planned.get("honest", [])
+    jobs, oracle = (planned.get(name, []) for name in CHOICES)
     if not jobs or list_unfinished_jobs(jobs, folder):
         cell["is_open"] = True
         return
+    if not oracle or list_unfinished_jobs(oracle, folder):
+        cell["is_oracle_open"] = True
+    reference = compute_errors_of_training_mean(task.data, task.effort.seeds)
+    found = {
+        name: _collect_scores_by_seed(own, folder, task.column.measure, reference)
+        for name, own in zip(CHOICES, (jobs, oracle), strict=True)
+    }
     cell["settings"].append(planned["honest"][0].settings)
     place = len(cell["settings"])
     parts = {name: found["honest"][name] for name in ("unseen", "seen", "adapted")}
@@ -191,14 +229,20 @@ def _add_scores_of_leaderboard_task(
 
 
 def _collect_scores_by_seed(
-    jobs: Sequence[TrainingJob], folder: Path, measure: str = ACCURACY
+    jobs: Sequence[TrainingJob],
+    folder: Path,
+    measure: str,
+    reference: Mapping[tuple[str, int], float],
 ) -> dict[str, dict[int, float]]:
-    """Return seen, unseen and adapted scores after the last stage, by seed."""
+    """Return seen, unseen and adapted scores after the last stage, by seed.
+
+    `reference` has the errors that those of a regression are compared with.
+    """
     records = read_records_of_finished_jobs(jobs, folder)
     scores = [r for r in records if isinstance(r, ScoreRecord) and r.metric in METRICS]
     last = max((score.stage for score in scores), default=0)
     ends = [score for score in scores if score.stage == last]
-    parts = {
+    parts: dict[str, Sequence[ScoreRecord | AdaptedScoreRecord]] = {
         "unseen": [r for r in ends if r.split == "test"],
         "seen": [r for r in ends if r.split == "train"],
     }
@@ -212,23 +256,23 @@ def _collect_scores_by_seed(
             name: [measures[r.environment, r.seed] for r in own]
             for name, own in parts.items()
         }
-        return {name: _average_scores_by_seed(own) for name, own in parts.items()} | {
-            "adapted": {}
-        }
+        means = {n: _average_scores_by_seed(own, {}) for n, own in parts.items()}
+        return means | {"adapted": {}}
     adapted = [r for r in records if isinstance(r, AdaptedScoreRecord)]
-    return {
-        **{name: _average_scores_by_seed(own) for name, own in parts.items()},
-        "adapted": _average_scores_by_seed([r for r in adapted if r.split == "test"]),
-    }
+    parts["adapted"] = [r for r in adapted if r.split == "test"]
+    return {n: _average_scores_by_seed(own, reference) for n, own in parts.items()}
 
 
-def _average_scores_by_seed(records: Sequence[Record]) -> dict[int, float]:
-    """Return the mean over environments for each seed, errors as explained variance."""
+def _average_scores_by_seed(
+    records: Sequence[ScoreRecord | AdaptedScoreRecord],
+    reference: Mapping[tuple[str, int], float],
+) -> dict[int, float]:
+    """Return the mean over environments for each seed; errors relative to others."""
     values: dict[int, list[float]] = {}
     for record in records:
-        assert isinstance(record, ScoreRecord | AdaptedScoreRecord)
-        is_error = record.metric == "error"
-        value = 100 * (1 - record.value) if is_error else record.value
+        value = record.value
+        if record.metric == "error":
+            value = 100 * (1 - value / reference[record.environment, record.seed])
         values.setdefault(record.seed, []).append(value)
     return {seed: fmean(own) for seed, own in values.items()}
 

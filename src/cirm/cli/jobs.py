@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cirm.runs.engines import JobEngine
     from cirm.runs.job_queue import JobQueue, WallClockBudget
     from cirm.runs.jobs import TrainingJob
+    from cirm.runs.machine_speed import MachineSpeed
     from cirm.runs.tracker import JobTime
 
     Rank = Callable[[Sequence[TrainingJob]], dict[str, Any]]
@@ -54,13 +55,15 @@ def run_jobs_with_progress(
     finished_job_times: Sequence[JobTime] = (),
     budget: WallClockBudget | None = None,
     rank_jobs: Rank | None = None,
+    speed: MachineSpeed | None = None,
 ) -> dict[str, str]:
     """Run the jobs that are still waiting; return reasons of failures by job key.
 
     `finished_job_times` are those of jobs that finished earlier. With a budget, jobs of
     the same round start in the order that `rank_jobs` gives, and short ones before long
     ones; without one, long ones start first, so that all workers finish at about the
-    same time.
+    same time. With `speed`, the jobs are a part of others whose cost was estimated and
+    printed with this speed, so that nothing is timed or printed for them.
     """
     from cirm.runs.durations import estimate_cost_of_jobs
     from cirm.runs.job_queue import JobQueue
@@ -78,9 +81,10 @@ def run_jobs_with_progress(
     limit = get_calibration_limit(budget)
     with show_progress_of_single_step("estimating the cost", describe_finished_jobs):
         cost = estimate_cost_of_jobs(
-            list_waiting(), finished_job_times, workers, is_local, folder, limit
+            list_waiting(), finished_job_times, workers, is_local, folder, limit, speed
         )
-    print_lines_to_stderr(describe_expected_cost_of_jobs(cost))
+    if speed is None:
+        print_lines_to_stderr(describe_expected_cost_of_jobs(cost))
     waiting, seconds = list_waiting(), cost.seconds_by_job
 
     def sort_jobs_by_rank_and_duration(jobs: list[TrainingJob]) -> list[TrainingJob]:

@@ -71,6 +71,11 @@ def print_model_description(content: Content) -> None:
     typer.echo(f"Settings: {settings}; seed={content['seed']}")
     if content["network"]:
         typer.echo(f"Network: {describe_network_settings(content['network'])}")
+    if encoder := content["encoder"]:
+        typer.echo(
+            f"Encoder of images: {encoder['name']}, {encoder['features']:,} features, "
+            f"weights {encoder['checksum']} (SHA-256)"
+        )
     print_environment_scores(content["history"])
     print_class_weights_and_threshold(content)
     print_table(build_model_memory_table(content))

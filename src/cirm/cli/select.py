@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cirm.runs.engines import JobEngine
     from cirm.runs.job_queue import WallClockBudget
     from cirm.runs.jobs import TrainingJob
+    from cirm.runs.machine_speed import MachineSpeed
     from cirm.runs.search import SettingsRandomSearch
 
 EXAMPLES = options.format_examples_for_command_help(
@@ -252,10 +253,12 @@ def run_unfinished_jobs(
     title: str,
     budget: WallClockBudget | None,
     others: Sequence[TrainingJob] = (),
+    speed: MachineSpeed | None = None,
 ) -> dict[str, str]:
     """Run the jobs that have not finished; return reasons of failures by job.
 
-    How long jobs take is estimated from those that have finished, also of `others`.
+    How long jobs take is estimated from those that have finished, also of `others`, and
+    without timing any if the `speed` of the machine is given.
     """
     from cirm.cli.jobs import run_jobs_with_progress
     from cirm.runs.local import list_job_times, list_unfinished_jobs
@@ -270,6 +273,7 @@ def run_unfinished_jobs(
         title,
         list_job_times([*jobs, *others], folder),
         budget,
+        speed=speed,
     )
 
 

@@ -26,6 +26,7 @@ class BrainAge(PublicTable):
             are not held out.
         test: The environments to hold out, separated by commas; empty for ICBM.
         examples: Rows of each training environment, drawn for each seed; None for all.
+        fraction: Largest part of a training environment that is drawn for each seed.
         fewest: Sites with fewer people are left out.
     """
 

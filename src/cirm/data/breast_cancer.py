@@ -27,6 +27,7 @@ class BreastCancer(PublicTable):
             are not held out, in order of time.
         test: The environments to hold out, separated by commas; empty for gbsg.
         examples: Rows of each training environment, drawn for each seed; None for all.
+        fraction: Largest part of a training environment that is drawn for each seed.
     """
 
     target = "relapse"

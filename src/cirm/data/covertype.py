@@ -54,6 +54,7 @@ class Covertype(PublicDataset):
             are not held out, in the order rawah, neota, comanche, cache-la-poudre.
         test: The environments to hold out, separated by commas; empty for the last.
         examples: Rows of each training environment, drawn for each seed; None for all.
+        fraction: Largest part of a training environment that is drawn for each seed.
         test_examples: About how many rows of an unseen environment are used, evenly
             spaced; None for all.
     """

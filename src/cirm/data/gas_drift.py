@@ -30,6 +30,7 @@ class GasDrift(PublicTable):
             are not held out.
         test: The environments to hold out, separated by commas; empty for the last.
         examples: Rows of each training environment, drawn for each seed; None for all.
+        fraction: Largest part of a training environment that is drawn for each seed.
     """
 
     target = "gas"

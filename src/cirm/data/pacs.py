@@ -6,7 +6,8 @@ import os
 import shutil
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,7 +24,11 @@ from cirm.data.open_sources import (
     list_encoder_checksums,
     open_image_folder_source,
 )
-from cirm.data.public import PublicDataset, PublicDatasetOrigin
+from cirm.data.public import (
+    PublicDataset,
+    PublicDatasetOrigin,
+    list_names_sizes_and_times_of_files,
+)
 from cirm.data.schema_inference import ReadOptions
 from cirm.data.sources import ArraySource, DataSource, Progress
 from cirm.data.user_data import prepare_environments_of_sources
@@ -53,6 +58,7 @@ class Pacs(PublicDataset):
         test: The environments to hold out, separated by commas; empty for sketch.
         examples: Images of each training environment, drawn for each seed; None for
             all.
+        fraction: Largest part of a training environment that is drawn for each seed.
         side: The width and height in pixels to which images are resized; None for 32,
             or for what the encoder was made for.
         channels: 1 for grey images, 3 for coloured ones.
@@ -105,18 +111,27 @@ class Pacs(PublicDataset):
 
     def draw_problem(self, seeds: tuple[int, ...]) -> Problem:
         """Return images [n, channels, side, side] of each environment."""
-        root = find_folder_of_domains(self.folder)
+        files = self.list_local_input_files()
+        problem = _read_environments_of_pacs(
+            replace(self, examples=None, fraction=1.0),
+            find_folder_of_domains(self.folder),
+            list_names_sizes_and_times_of_files(files),
+            len(seeds),
+        )
+        return self.draw_examples_for_each_seed(problem, seeds)
+
+    def read_environments(self, root: Path, n_replicas: int) -> Problem:
+        """Return all images of each environment."""
         train, test = self.split_names_into_training_and_unseen(
             list_domain_folders(root)
         )
-        problem = prepare_environments_of_sources(
+        return prepare_environments_of_sources(
             [self._open_images_of_domain(root, domain) for domain in (*train, *test)],
             ReadOptions(classes=CLASSES, task="classification"),
             ",".join(test) or "none",
             self.origin.name,
-            len(seeds),
+            n_replicas,
         ).problem
-        return self.draw_examples_for_each_seed(problem, seeds)
 
     def list_local_input_files(self) -> tuple[Path, ...]:
         """Return the images below the folder."""
@@ -162,6 +177,17 @@ class Pacs(PublicDataset):
         if not self.path:
             write_array_atomically(store, pixels)
         return pixels
+
+
+@lru_cache(maxsize=2)  # 50 MB of features each
+def _read_environments_of_pacs(
+    dataset: Pacs,
+    root: Path,
+    file_times_and_sizes: tuple[tuple[str, int, int], ...],
+    n_replicas: int,
+) -> Problem:
+    """Return all images or features; read anew when a file has changed."""
+    return dataset.read_environments(root, n_replicas)
 
 
 def find_folder_of_domains(folder: Path) -> Path:

@@ -55,10 +55,13 @@ class PublicDataset(Dataset):
     train: tuple[str, ...] = ()
     test: str = ""
     examples: int | None = None
+    fraction: float = 1.0
 
     def __post_init__(self) -> None:
         if self.examples is not None and self.examples < 2:
             self._raise_invalid_setting_error("examples", "Use 2 or more")
+        if not 0 < self.fraction <= 1:
+            self._raise_invalid_setting_error("fraction", "Use a number from 0 to 1")
 
     @classmethod
     @abstractmethod
@@ -117,17 +120,19 @@ class PublicDataset(Dataset):
     def draw_examples_for_each_seed(
         self, problem: Problem, seeds: tuple[int, ...]
     ) -> Problem:
-        """Return `examples` examples of each training environment for each seed."""
-        if self.examples is None:
+        """Return the examples that each seed draws of each training environment.
+
+        These are `examples`, but at most the part `fraction`, and at least two.
+        """
+        if self.examples is None and self.fraction == 1:
             return problem
         at = Randomness(tuple(seeds)).at(self.origin.name)
-        return replace(
-            problem,
-            train=tuple(
-                draw_rows_for_each_seed(environment, self.examples, at)
-                for environment in problem.train
-            ),
-        )
+        train = []
+        for environment in problem.train:
+            most = max(int(self.fraction * len(environment)), 2)
+            count = most if self.examples is None else min(self.examples, most)
+            train.append(draw_rows_for_each_seed(environment, count, at))
+        return replace(problem, train=tuple(train))
 
 
 def draw_rows_for_each_seed(

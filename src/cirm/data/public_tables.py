@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
@@ -99,7 +99,7 @@ class PublicTable(PublicDataset):
         Columns are encoded and standardised by all rows of the first environment.
         """
         problem = _encode_public_table(
-            self,
+            replace(self, examples=None, fraction=1.0),
             self.folder,
             list_names_sizes_and_times_of_files(self.list_local_input_files()),
             len(seeds),

@@ -38,6 +38,7 @@ def describe_model(model: Model) -> dict[str, Any]:
 
     Returns:
         What `cirm inspect --json` prints: learner, settings, network and columns; the
+        `encoder` of images with the checksum of its weights, or None; the
         `threshold` with what it gives on held-out rows, or None; `class_weight`;
         `history`, one entry per environment; `memory`, what is stored of past data;
         `importance`, the mean change of the predictions when a column is replaced by
@@ -61,7 +62,7 @@ def describe_model(model: Model) -> dict[str, Any]:
     schema, plan = model.schema, model.plan
     versions = list_earlier_model_versions(model)
     memory = count_data_stored_in_model(model, versions)
-    importance = model.history[-1].importance
+    importance, encoder = model.history[-1].importance, schema.treatment.encoder
     explanation = model.explain()
     explanation.pop("adaptation", None)
     return {
@@ -88,6 +89,7 @@ def describe_model(model: Model) -> dict[str, Any]:
         "category_names": sum(part.get("names", 0) for part in memory.values()),
         "bytes": sum(part["bytes"] for part in memory.values()),
         "input_shape": list(schema.treatment.shape),
+        "encoder": asdict(encoder) if encoder else None,
         "columns": describe_encoding_of_columns(model),
         "environment_column": schema.environment,
         "importance": dict(sorted(importance.items(), key=lambda item: -item[1])),

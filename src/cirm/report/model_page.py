@@ -223,6 +223,8 @@ def _render_collapsed_model_details(
     """Render what few readers need, folded."""
     names = ("learner", "seed", "network")
     settings = {n: content[n] for n in names if content[n] is not None}
+    if encoder := content["encoder"]:
+        settings["encoder"] = f"{encoder['name']}, weights {encoder['checksum']}"
     settings |= content["settings"]
     kept = content["raw_examples"]
     memory = f"{kept:,} rows" if kept else "No row"

@@ -141,6 +141,7 @@ def estimate_job_seconds(
     run for up to two seconds, all of them together for `calibration` seconds, and their
     records are written to the folder if they finish. Reading data takes time as well:
     once twice as many seconds have passed, the other jobs count as those that were run.
+    Without any seconds for calibration, no job is run.
     """
     rates = _average_seconds_per_unit_of_training_cost(finished_job_times)
     unknown: dict[tuple[str, str, object], list[TrainingJob]] = {}
@@ -161,7 +162,8 @@ def estimate_job_seconds(
     begin = time.monotonic()
     rest: list[TrainingJob] = []
     for alike, ends in _put_other_learners_first(list(unknown.values()), chosen):
-        if time.monotonic() - begin > 2 * calibration and seconds:
+        is_over = time.monotonic() - begin > 2 * calibration and seconds
+        if not calibration or is_over:
             rest += alike
             continue
         measured = [
@@ -340,9 +342,14 @@ def estimate_cost_of_jobs(
     is_local: bool,
     folder: Path,
     calibration: float = CALIBRATION_SECONDS,
+    speed: MachineSpeed | None = None,
 ) -> JobCostEstimate:
-    """Estimate what jobs cost on this machine, in a few seconds."""
-    speed = measure_machine_speed()
+    """Estimate what jobs cost on this machine, in a few seconds.
+
+    With `speed`, which was measured for a larger number of jobs, nothing is timed.
+    """
+    calibration = 0.0 if speed else calibration
+    speed = speed or measure_machine_speed()
     estimates = estimate_job_seconds(
         jobs, finished_job_times, speed, folder, calibration
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cirm import __version__
+from cirm.data.image_sets import get_data_cache_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -125,8 +126,8 @@ def hash_dataset_files(dataset: Dataset, data: Mapping[str, Any]) -> str:
     """Return the content of a data set's files as JSON, or "" if it declares none.
 
     The JSON maps each setting that names files to their names and SHA-256 hashes. Names
-    are relative to the path in the setting: files that were moved or touched give the
-    same text, files that were changed or renamed another one.
+    are relative to the path in the setting, or to the cache: files that were moved or
+    touched give the same text, files that were changed or renamed another one.
     """
     content: dict[str, list[tuple[str, str]]] = {}
     paths = _list_paths_in_settings(data)
@@ -163,7 +164,8 @@ def _find_setting_of_file(
             return setting, file.name
         if path in folders:
             return setting, file.relative_to(path).as_posix()
-    return "", str(file)
+    cache = get_data_cache_folder()
+    return "", file.relative_to(cache).as_posix() if cache in folders else str(file)
 
 
 @lru_cache(maxsize=1000)
