@@ -36,7 +36,26 @@ def test_without_a_terminal_there_is_a_line_now_and_then(monkeypatch, capsys):
         time.sleep(0.12)
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "reading: 1,500 rows, 0 s so far"
-    assert lines[-1].startswith("learning a: 50%, 0 s so far, about 0 s left")
+    assert lines[-1] == "learning a: 50%, 0 s so far"
+
+
+def test_a_step_that_takes_longer_than_expected_shows_no_time_left(monkeypatch):
+    now = [0.0]
+    shown = progress.TerminalProgressDisplay()
+    shown.get_time = lambda: now[0]
+    monkeypatch.setattr(progress, "TerminalProgressDisplay", lambda refresh: shown)
+    with progress.show_progress_of_steps("Nothing was written.") as report:
+        report("training", 0.0)
+        now[0] = 4.0
+        report("training", 0.5)
+        texts = []
+        for now[0] in (4.0, 7.0, 9.0):
+            texts.append(progress.format_time_spent_and_left(shown.tasks[0]))
+    assert texts == [
+        "4 s so far, about 4 s left of this step",
+        "7 s so far, about 1 s left of this step",
+        "9 s so far",
+    ]
 
 
 def test_the_time_left_of_a_step_follows_its_whole_course(monkeypatch):

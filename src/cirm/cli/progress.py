@@ -290,7 +290,9 @@ def format_time_spent_and_left(task: Task) -> str:
         return spent
     if "reported" not in task.fields:
         return f"{spent}, about {format_duration(left)} left"
-    left = max(left - elapsed + task.fields["reported"], 0.0)  # as time has passed
+    left -= elapsed - task.fields["reported"]  # as time has passed
+    if left < 0.5:  # the step takes longer than expected, or is at its end
+        return spent
     return f"{spent}, about {format_duration(left)} left of this step"
 
 

@@ -90,7 +90,8 @@ class SteadyTableEngine:
         rows = [take_rows_up_to_limit(e, randomness, self.classes) for e in stage]
         outputs = state.base.levels.shape[-1]
         states: list[SteadyTableState] = []
-        parts = replicas * (1 + 2 * len(rows))  # each takes about as long
+        is_first = not state.unit.numel()
+        parts = replicas * (is_first + 2 * len(rows))  # each takes about as long
         done = 0
 
         def report_observed_environment() -> None:
@@ -131,13 +132,13 @@ class SteadyTableEngine:
             state = learn.create_state_from_first_environment(
                 *data[0], self.widths, is_regression
             )
+            report()
         d = len(state.unit)
         normals = _draw_normals(randomness, state)
         named, protected = (
             self._find_features_of_columns(columns, d)
             for columns in (self.unstable, self.stable)
         )
-        report()
         summaries, seen = [], state
         for x, y in data:
             summaries.append(summarise_environment(seen, x, y, is_regression))
