@@ -89,6 +89,15 @@ TITLES = {
     "classes-opposite": "ten hues, opposite when unseen",
     "none": "no shortcut",
 }
+SAME_IMAGES_WITHOUT_SHORTCUT = {
+    "two": "figure",
+    "new": "figure",
+    "corner": "none",
+    "stripes": "none",
+    "classes-opposite": "classes-random",
+}
+"""Kinds whose images without the shortcut are those of another kind."""
+SETTINGS_OF_SHORTCUT = ("flips", "test_flip", "plant")
 PLANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "binary": ("binary column", {"plant": "binary"}),
     "numeric": ("numeric column", {"plant": "numeric"}),
@@ -119,11 +128,6 @@ class StressTestCell:
         words = [self.kind.name, self.condition.factor, self.condition.value]
         return " ".join(filter(None, words))
 
-    @property
-    def has_shortcut(self) -> bool:
-        """Whether there is a shortcut at all."""
-        return self.kind.name != "none"
-
     def plan_jobs_by_role(
         self, learner: str, seeds: Sequence[int]
     ) -> dict[str, list[TrainingJob]]:
@@ -132,22 +136,33 @@ class StressTestCell:
             "learner": self._plan_jobs_of_learner(learner, seeds, ADAPT),
             BASELINE: self._plan_jobs_of_learner(BASELINE, seeds),
         }
-        # Without a shortcut, the oracle is the learner itself.
-        jobs["oracle"] = jobs["learner"]
-        if self.has_shortcut:
-            jobs["oracle"] = self._plan_jobs_of_learner(
-                learner, seeds, with_shortcut=False
-            )
+        data = self.describe_data_without_shortcut()
+        # Grey images without a shortcut are those of the kind without one, where the
+        # oracle is the learner itself.
+        adapt = ADAPT if data.get("kind") == "none" else ()
+        jobs["oracle"] = self._plan_jobs_of_learner(learner, seeds, adapt, data)
         return jobs
+
+    def describe_data_without_shortcut(self) -> dict[str, Any]:
+        """Return settings of the same data without the shortcut.
+
+        They leave out what only the shortcut depends on, so that cells with the same
+        images or rows share the job of the oracle.
+        """
+        data = {k: v for k, v in self.data.items() if k not in SETTINGS_OF_SHORTCUT}
+        if self.kind.dataset == "shortcuts":
+            kind = SAME_IMAGES_WITHOUT_SHORTCUT.get(self.kind.name, self.kind.name)
+            data["kind"] = kind
+        return data if data.get("kind") == "none" else {**data, "shortcut": False}
 
     def _plan_jobs_of_learner(
         self,
         learner: str,
         seeds: Sequence[int],
         adapt: tuple[RowCount, ...] = (),
-        with_shortcut: bool = True,
+        data: dict[str, Any] | None = None,
     ) -> list[TrainingJob]:
-        data = self.data if with_shortcut else {**self.data, "shortcut": False}
+        data = self.data if data is None else data
         dataset = create_dataset(self.kind.dataset, data)
         network = self.condition.settings.get("network")
         # Seeds with small inputs learn side by side, which takes less time.
