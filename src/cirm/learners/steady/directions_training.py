@@ -66,7 +66,9 @@ def train_ensemble_members(
     `pace` [replica] are factors of the learning rate.
 
     A member trains on all folds but its own and stops where it predicts its own best.
-    Weight decay pulls it towards where it started, or to zero from a new start.
+    Weight decay pulls it towards where it started, or to zero from a new start. `watch`
+    gets the steps so far, and those after which training would stop if no held-out loss
+    fell any more.
     """
     replicas, members, _ = initial_params.shape
     n = rows.targets.shape[1]
@@ -114,7 +116,8 @@ def train_ensemble_members(
         since[live] = torch.where(better, 0, since[live] + 1)
         best[live[better]] = params[better]
         risk = lowest.view(replicas, members).mean(1)
-        watch(step, steps, {"held-out loss": risk})
+        longest = max(step + CHECK * (PATIENCE - int(since[live].min())), EARLY)
+        watch(step, min(longest, steps), {"held-out loss": risk})
         going = (since[live] < PATIENCE) | (step < EARLY)
         if going.all():
             continue
