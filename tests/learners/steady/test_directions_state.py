@@ -35,6 +35,6 @@ def test_a_state_of_an_earlier_version_gets_room_for_erased_entries():
 
 def test_one_place_cannot_show_what_is_unstable():
     state = create_initial_directions_state(torch.zeros(1, 5, 7))
-    told = explain_state_of_networks(state, "invariant")
+    told = explain_state_of_networks(state, "invariant", 1)
     assert told["verdict"] == "One place cannot show what is unstable"
     assert told["evidence"] == told["unstable"] == []

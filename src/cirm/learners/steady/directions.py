@@ -40,6 +40,8 @@ from cirm.learners.steady.directions_regression_explain import (
 )
 from cirm.learners.steady.directions_stable import (
     RowsWithKnownFeatures,
+    has_single_class,
+    keep_earlier_calibration,
     subtract_mean_logit,
     train_stable_ensemble,
 )
@@ -51,8 +53,10 @@ from cirm.learners.steady.directions_stage import (
     remove_features_from_rows,
 )
 from cirm.learners.steady.directions_start import (
+    FEW_ROWS,
     choose_start_networks_of_ensemble,
     train_members_beside_plain_ensemble,
+    weigh_training_on_few_rows,
 )
 from cirm.learners.steady.directions_state import (
     EasiestPredictorState,
@@ -126,6 +130,8 @@ class SteadyNetworkEngine:
             state = state._replace(
                 scale=self._fit_scales_of_image_statistics(inputs, targets)
             )
+        if not is_first and has_single_class(targets):
+            return state  # no rows of other classes, from which to tell these
         if not state.width.any():  # also after a stage of an earlier version
             widths = [fit_kernel_width(x.flatten(1)) for x in inputs]
             state = state._replace(width=torch.stack(widths))
@@ -168,16 +174,17 @@ class SteadyNetworkEngine:
             )
             for o, t in zip(outcomes, targets, strict=True)
         ]
+        start = choose_start_networks_of_ensemble(
+            self._compute_network_outputs,
+            state,
+            self.init(randomness.at("restart")).members,
+            outcomes,
+            seen,
+            known,
+        )
         fit, judgements = train_stable_ensemble(
             self._compute_network_outputs,
-            choose_start_networks_of_ensemble(
-                self._compute_network_outputs,
-                state,
-                self.init(randomness.at("restart")).members,
-                outcomes,
-                seen,
-                known,
-            ),
+            start,
             seen,
             known,
             is_first,
@@ -186,12 +193,23 @@ class SteadyNetworkEngine:
             randomness.at("train"),
             watch,
         )
+        seen_rows, count = state.moments.counts.sum(1), targets.shape[1]
+        if not is_first and count < FEW_ROWS:
+            members = weigh_training_on_few_rows(fit.params, start, seen_rows, count)
+            fit = fit._replace(params=members)
+            judgements = [
+                own
+                if outcomes[r].found or not state.calibration[r].any()
+                else keep_earlier_calibration(select_state_of_replica(state, r), own)
+                for r, own in enumerate(judgements)
+            ]
         parts = [
             build_state_after_feature_search(
                 select_state_of_replica(state, r), outcomes[r], judgements[r], t, places
             )
             for r, t in enumerate(targets)
         ]
+        beside = state.beside
         state = stack_states_of_replicas(parts)._replace(members=fit.params)
         state = train_members_beside_plain_ensemble(
             self._compute_network_outputs,
@@ -203,6 +221,9 @@ class SteadyNetworkEngine:
             self.learner.descent,
             randomness.at("beside"),
         )
+        if not is_first and count < FEW_ROWS:
+            members = weigh_training_on_few_rows(state.beside, beside, seen_rows, count)
+            state = state._replace(beside=members)
         return self._update_easiest_predictor(
             state, fit, seen, targets, hypotheses, outcomes
         )
@@ -258,7 +279,7 @@ class SteadyNetworkEngine:
         """Explain which features are unstable and what an adaptation changed."""
         if not self.learner.classes:
             return explain_regression_with_networks(state, self.learner.trust)
-        return explain_state_of_networks(state, self.learner.trust)
+        return explain_state_of_networks(state, self.learner.trust, environments)
 
     def _compute_network_outputs(
         self, params: Tensor, inputs: Tensor, noise: RandomDraws | None

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from cirm.learners.steady.directions_adapt import REFUSALS
-from cirm.learners.steady.directions_state import SteadyNetworkState
+from cirm.learners.steady.directions_state import MOST_PLACES, SteadyNetworkState
 
 TRUST = {
     "invariant": "does not rely on it",
@@ -16,8 +16,10 @@ TRUST = {
 }
 
 
-def explain_state_of_networks(state: SteadyNetworkState, trust: str) -> dict[str, Any]:
-    """Explain the state of one replica."""
+def explain_state_of_networks(
+    state: SteadyNetworkState, trust: str, n_environments: int
+) -> dict[str, Any]:
+    """Explain the state of one replica after a number of environments."""
     found, places = int(state.found[0]), int(state.places[0])
     unstable = [_describe_unstable_direction(state, j) for j in range(found)]
     if found:
@@ -41,6 +43,13 @@ def explain_state_of_networks(state: SteadyNetworkState, trust: str) -> dict[str
             f"{change}. The examples of a class may look different at each place "
             "(photos, then sketches). Evaluate the model on labelled rows of a new "
             "place before you rely on it there."
+        )
+    skipped = n_environments - places
+    if 0 < places < MOST_PLACES and skipped > 0:
+        evidence.append(
+            f"At {skipped} of the {n_environments} places all rows have the same "
+            "class. They cannot show what distinguishes the classes, so nothing was "
+            "learned from them."
         )
     if found:
         size, error, right = state.leak[0].tolist()

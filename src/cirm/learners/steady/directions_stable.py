@@ -14,6 +14,7 @@ from torch import Tensor
 
 from cirm.learners.steady import directions_tables as tables
 from cirm.learners.steady.directions_search import compute_means_by_group
+from cirm.learners.steady.directions_state import SteadyNetworkState
 from cirm.learners.steady.directions_tables import FeatureLeakIntoLogits
 from cirm.learners.steady.directions_training import (
     LabelledTrainingRows,
@@ -29,6 +30,9 @@ from cirm.training import Descent, Watch
 
 SLOW = 0.2  # of the usual rate, where features are explained: rows that agree with them
 # say little, and a network that has learned before forgets more than they tell
+
+ABSENT = -1e4  # logit of a class without a row at a place: its rows can show nothing of
+# this class, and networks that are told to rule it out would do so everywhere
 
 
 class RowsWithKnownFeatures(NamedTuple):
@@ -60,7 +64,7 @@ class RowsWithKnownFeatures(NamedTuple):
             )
             offset[here] = (
                 tables.convert_counts_to_probabilities(counts.double()).log() + said
-            )
+            ).masked_fill(counts == 0, ABSENT)
         return offset
 
 
@@ -161,6 +165,28 @@ def correct_and_calibrate_held_out_logits(
     calibration = tables.fit_logit_calibration(logits, offset, rows.targets)
     logits = tables.calibrate_logits(logits, calibration)
     return HeldOutLogits(logits, correction + leak.parts, leak, calibration)
+
+
+def has_single_class(targets: Tensor) -> bool:
+    """Return whether the targets [replica, n] of every replica are of one class."""
+    return bool((targets == targets[:, :1]).all())
+
+
+def keep_earlier_calibration(
+    state: SteadyNetworkState, held_out: HeldOutLogits
+) -> HeldOutLogits:
+    """Return held-out logits of few rows with the calibration of one replica's state.
+
+    Nor do few rows tell what networks know of features.
+    """
+    known = held_out.correction
+    return held_out._replace(
+        calibration=state.calibration.to(held_out.calibration),
+        correction=state.correction[: len(known)].to(known),
+        leak=held_out.leak._replace(
+            size=float(state.leak[0]), error=float(state.leak[1])
+        ),
+    )
 
 
 def subtract_mean_logit(logits: Tensor) -> Tensor:

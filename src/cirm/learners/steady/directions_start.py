@@ -33,6 +33,8 @@ from cirm.training import Descent
 
 BESIDE = 3  # networks that learn beside plain answers; five are no better
 CLEARLY = 2.0  # standard errors by which plain networks must tell more of new rows
+FEW_ROWS = 30  # of a stage, below which held-out rows cannot tell when to stop: after
+# two places of 600 rows, one of 1 to 30 took 70 % to anything from 50 to 87
 
 
 def choose_start_networks_of_ensemble(
@@ -65,6 +67,21 @@ def choose_start_networks_of_ensemble(
         ):
             start[r] = state.beside[r]
     return start
+
+
+def weigh_training_on_few_rows(
+    trained: Tensor, start: Tensor, seen_rows: Tensor, n_new_rows: int
+) -> Tensor:
+    """Return networks [replica, member, p] that count few new rows as rows seen before.
+
+    Members trained on few rows move from their `start` by the share of these rows in
+    all rows so far, of which [replica] were seen before. With more rows, held-out ones
+    decide.
+    """
+    if n_new_rows >= FEW_ROWS:
+        return trained
+    share = n_new_rows / (n_new_rows + seen_rows)
+    return start + share.to(start)[:, None, None] * (trained - start)
 
 
 def _do_networks_tell_more(
