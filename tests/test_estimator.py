@@ -258,6 +258,38 @@ def test_the_default_learner_predicts_images_and_adapts_to_them():
     assert model.adapt(x).score(x, y) > 0.9
 
 
+def test_a_network_with_batch_normalisation_predicts():
+    x, y = images(80)
+    layers = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten()
+    own = nn.Sequential(*layers, nn.Linear(4 * 36, 2))
+    model = InvariantClassifier(network=own, settings={"epochs": 20}).fit(x, y)
+    assert model.score(x, y) > 0.9 and model.adapt(x).score(x, y) > 0.9
+
+
+def test_inputs_of_other_forms_are_taken_or_refused_in_a_sentence():
+    x, y = images(60)
+    model = InvariantClassifier(settings={"epochs": 5}).fit(x.tolist(), y.tolist())
+    assert np.array_equal(model.predict(x), model.predict(x.tolist()))
+    with pytest.raises(ValueError, match="fitted to arrays, whose rows have the shape"):
+        model.predict(x.flatten(1))
+    with pytest.raises(ValueError, match="X has 0 rows"):
+        model.predict(x[:0])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"settings": {"trust": "all"}}, "trust must be one of invariant, interval"),
+        ({"settings": {"view": "pixels"}}, "view must be one of auto, columns"),
+        ({"settings": {"members": 0}}, "members must be 1 or more"),
+        ({"device": "gpu"}, "PyTorch cannot use 'gpu' on this machine"),
+    ],
+)
+def test_settings_and_devices_that_do_not_exist_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        InvariantClassifier(**settings).fit(*images(30))
+
+
 def test_a_network_of_ones_own_must_fit_the_task():
     x, y = images(30)
     with pytest.raises(

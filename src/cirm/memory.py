@@ -183,6 +183,18 @@ def select_examples_at_rows(pool: Examples, rows: Tensor) -> Examples:
     return Examples(x, pool.y.gather(1, rows))
 
 
+def check_torch_device(device: str, where: str) -> str:
+    """Return the device if PyTorch can compute on it; `where` begins the error."""
+    try:
+        torch.empty(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise ValueError(
+            f"{where}: PyTorch cannot use {device!r} on this machine. Use cpu, or "
+            "install the PyTorch build for your accelerator."
+        ) from None
+    return device
+
+
 def move_tensors_to_device(state: Any, device: str) -> Any:  # noqa: ANN401  nested tuples of tensors
     """Return the same nested named tuples with their tensors on a device."""
     if isinstance(state, Tensor):

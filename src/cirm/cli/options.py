@@ -339,16 +339,9 @@ def parse_class_weight(text: str) -> str | dict[str, float]:
 
 def check_torch_device(device: str) -> str:
     """Return the device if PyTorch can compute on it."""
-    import torch
+    from cirm import memory
 
-    try:
-        torch.empty(1, device=device).item()
-    except (RuntimeError, AssertionError, NotImplementedError):
-        raise ValueError(
-            f"--device: PyTorch cannot use {device!r} on this machine. Use cpu, or "
-            "install the PyTorch build for your accelerator."
-        ) from None
-    return device
+    return memory.check_torch_device(device, "--device")
 
 
 def load_model(

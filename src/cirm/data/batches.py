@@ -166,3 +166,12 @@ def convert_to_array_or_table(values: Any) -> Any:  # noqa: ANN401  an array or 
     if is_dataframe_like(values) and hasattr(values, "columns"):  # not a single column
         return convert_table_to_pandas(values)
     return np.asarray(values)
+
+
+def is_nested_list_of_images(values: Any) -> bool:  # noqa: ANN401  anything
+    """Return whether inputs are lists of lists of lists, as `tolist` returns them."""
+    for _ in range(2):
+        if not isinstance(values, list) or not values:
+            return False
+        values = values[0]
+    return isinstance(values, list)

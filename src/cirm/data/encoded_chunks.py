@@ -158,6 +158,12 @@ def _encode_chunk_of_rows(
     chunk: SourceRowChunk, schema: Schema, where: str, fill_missing: bool
 ) -> NDArray[Any]:
     encoding, frame, inputs = schema.treatment.encoding, chunk.frame, chunk.inputs
+    if inputs is None and encoding is None:
+        raise ValueError(
+            f"{where}: the rows are those of a table, but the model was first fitted "
+            f"to arrays, whose rows have the shape {list(schema.treatment.shape)}. "
+            "Give inputs of that shape."
+        )
     if inputs is None:
         assert encoding is not None
         wanted = [column.name for column in encoding.columns if column.features]

@@ -23,6 +23,7 @@ from cirm.data.batches import (
     WEIGHT,
     BatchIteratorSource,
     convert_to_array_or_table,
+    is_nested_list_of_images,
 )
 from cirm.data.encoded_chunks import encode_inputs_of_chunk
 from cirm.data.open_sources import convert_table_to_pandas, is_dataframe_like
@@ -417,7 +418,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _check_and_convert_inputs(self, X: AnyInputs, is_first_fit: bool) -> Any:  # noqa: ANN401
         """Return inputs as a DataFrame or, if they have more axes, as an array."""
-        if isinstance(X, Tensor):
+        if isinstance(X, Tensor) or is_nested_list_of_images(X):
             X = convert_to_array_or_table(X)
         elif is_dataframe_like(X):
             X = convert_table_to_pandas(X)
@@ -487,6 +488,8 @@ def _check_and_convert_sample_weight(
 
 def _build_chunk_of_all_rows(inputs: pd.DataFrame | NDArray[Any]) -> SourceRowChunk:
     """Return all rows of a table or an array as one chunk."""
+    if not len(inputs):
+        raise ValueError("X has 0 rows. Pass at least one row.")
     if isinstance(inputs, pd.DataFrame):
         return SourceRowChunk(inputs)
     pieces = list(

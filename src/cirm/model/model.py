@@ -28,7 +28,7 @@ from cirm.learners import (
 )
 from cirm.learners.base import Learner
 from cirm.likelihoods import choose_likelihood
-from cirm.memory import move_tensors_to_device
+from cirm.memory import check_torch_device, move_tensors_to_device
 from cirm.model.facts import (
     ModelMetadata,
     ModelTrainingPlan,
@@ -112,7 +112,11 @@ class Model(ModelMetadata):
 
         Args:
             device: A torch device, such as "cpu" or "cuda".
+
+        Raises:
+            ValueError: If PyTorch cannot use the device on this machine.
         """
+        check_torch_device(device, "device")
         descent = replace(self.learner.descent, device=device)
         return replace(
             self,

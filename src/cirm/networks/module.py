@@ -331,7 +331,8 @@ class ModuleNetwork(Network):
             caught.append(arguments[0])
 
         constants = {
-            n: t.to(params.device) for n, t in self._get_constant_tensors().items()
+            n: t.to(params) if t.is_floating_point() else t.to(params.device)
+            for n, t in self._get_constant_tensors().items()
         }
         hook = self._head.register_forward_pre_hook(store_head_inputs)
         seeds = [0] * len(params)

@@ -1,4 +1,4 @@
-"""Places that show little: rows of one class, a class without rows, hardly any rows."""
+"""Places that show little: one class, a class without rows, hardly any rows."""
 
 import pytest
 import torch
@@ -121,3 +121,27 @@ def test_progress_ends_where_training_does():
     step, steps = reports[-1]
     assert step == steps < learner.descent.epochs
     assert all(step <= steps for step, steps in reports)
+
+
+def draw_numbers(name, n, seed, constant=False):
+    """Pictures whose pattern grows with a number."""
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.randn(n, generator=generator)
+    x = torch.randn(n, 1, 6, 6, generator=generator)
+    x = x + y[:, None, None, None] * PATTERNS[0]
+    return Environment(name, x, torch.ones(n) if constant else y, Task.regression())
+
+
+@pytest.mark.parametrize(("n", "constant"), [(1, False), (10, False), (60, True)])
+def test_a_regression_keeps_what_it_knows_where_a_place_shows_little(n, constant):
+    learner, (before, after) = train(
+        draw_numbers("a", 200, 1), draw_numbers("b", n, 2, constant)
+    )
+    test = draw_numbers("test", 500, 3)
+    with torch.no_grad():
+        errors = [
+            (learner.predict(s, test.inputs[None])[0, :, 0] - test.targets).square()
+            for s in (before, after)
+        ]
+    assert float(errors[0].mean()) < 0.4
+    assert float(errors[1].mean()) == pytest.approx(float(errors[0].mean()), abs=0.02)

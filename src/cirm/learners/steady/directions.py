@@ -40,7 +40,7 @@ from cirm.learners.steady.directions_regression_explain import (
 )
 from cirm.learners.steady.directions_stable import (
     RowsWithKnownFeatures,
-    has_single_class,
+    has_single_target,
     keep_earlier_calibration,
     subtract_mean_logit,
     train_stable_ensemble,
@@ -130,7 +130,7 @@ class SteadyNetworkEngine:
             state = state._replace(
                 scale=self._fit_scales_of_image_statistics(inputs, targets)
             )
-        if not is_first and has_single_class(targets):
+        if not is_first and has_single_target(targets):
             return state  # no rows of other classes, from which to tell these
         if not state.width.any():  # also after a stage of an earlier version
             widths = [fit_kernel_width(x.flatten(1)) for x in inputs]

@@ -27,6 +27,8 @@ from cirm.learners.steady.directions_regression_state import (
     PLACES,
     allocate_regression_state_tensors,
 )
+from cirm.learners.steady.directions_stable import has_single_target
+from cirm.learners.steady.directions_start import FEW_ROWS, weigh_training_on_few_rows
 from cirm.learners.steady.directions_state import (
     SteadyNetworkState,
     remove_adaptation_from_state,
@@ -67,7 +69,10 @@ def observe_regression_stage(
 ) -> SteadyNetworkState:
     """Search for unstable numbers, then learn what holds without them."""
     shape, replicas = tuple(inputs.shape[2:]), range(len(inputs))
-    if not bool(state.places[0]):
+    has_learned, count = bool(state.places[0]), targets.shape[1]
+    if has_learned and has_single_target(targets):
+        return remove_adaptation_from_state(state)  # no other targets to tell it from
+    if not has_learned:
         is_single = targets.shape[1] == 1  # so that there is no spread
         spread = targets.std(1, correction=0 if is_single else 1).clamp(min=1e-6)
         state = state._replace(frame=torch.stack([targets.mean(1), spread], 1))
@@ -124,7 +129,21 @@ def observe_regression_stage(
         )
         for r in replicas
     ]
-    return stack_states_of_replicas(parts)._replace(members=fit.params)
+    members = fit.params
+    if has_learned and count < FEW_ROWS:
+        seen_rows = state.moments.counts.sum(1)
+        members = weigh_training_on_few_rows(members, state.members, seen_rows, count)
+        parts = [
+            new
+            if outcomes[r].found
+            else new._replace(
+                correction=state.correction[r],
+                leak=state.leak[r],
+                numbers=new.numbers._replace(stable=state.numbers.stable[r]),
+            )
+            for r, new in enumerate(parts)
+        ]
+    return stack_states_of_replicas(parts)._replace(members=members)
 
 
 def _train_ensemble_beside_numbers(

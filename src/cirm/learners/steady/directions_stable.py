@@ -167,8 +167,8 @@ def correct_and_calibrate_held_out_logits(
     return HeldOutLogits(logits, correction + leak.parts, leak, calibration)
 
 
-def has_single_class(targets: Tensor) -> bool:
-    """Return whether the targets [replica, n] of every replica are of one class."""
+def has_single_target(targets: Tensor) -> bool:
+    """Return whether the targets [replica, n] of every replica are all the same."""
     return bool((targets == targets[:, :1]).all())
 
 

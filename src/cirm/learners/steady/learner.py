@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, get_args
 
 import torch
 from torch import Tensor
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from cirm.learners.steady.both import SteadyBothEngine
 
 Trust = Literal["invariant", "interval", "average"]
+View = Literal["auto", "columns", "directions", "both"]
 
 MOST_COLUMNS = 512  # longer vectors are embeddings, whose single entries mean little
 FEWEST_NUMBERS = 50  # of shorter vectors the columns nearly always have a meaning
@@ -109,7 +110,7 @@ class Steady(Learner[Any]):
 
     descent: Descent = Descent(epochs=120, batch=0, rate=5e-3, decay=1e-2)
     trust: Trust = "invariant"
-    view: Literal["auto", "columns", "directions", "both"] = "auto"
+    view: View = "auto"
     level: float = 0.05
     unstable: tuple[int, ...] = ()
     stable: tuple[int, ...] = ()
@@ -160,6 +161,14 @@ class Steady(Learner[Any]):
         "state.places.scores",
     )
     removed_later += _list_paths_in_state_of_both_views(removed_later)
+
+    def __post_init__(self) -> None:
+        for name, kind in (("trust", Trust), ("view", View)):
+            choices = get_args(kind)
+            is_known = getattr(self, name) in choices
+            self.check_setting(name, is_known, f"one of {', '.join(choices)}")
+        self.check_setting("level", 0 <= self.level <= 1, "a number from 0 to 1")
+        self.check_setting("members", self.members >= 1, "1 or more")
 
     @property
     def classes(self) -> int:
