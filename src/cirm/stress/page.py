@@ -30,7 +30,8 @@ CRITERIA = (
     f"The mean accuracy is at most {MAX_GAP:g} points below that of the oracle, or "
     f"{MAX_GAP_IF_RARE:g} points where few labels contradict the shortcut.",
     f"No seed is more than {MAX_GAP_OF_ANY_SEED:g} points below the oracle.",
-    f"Adapting lowers the accuracy by at most {MAX_ADAPTATION_LOSS:g} point.",
+    "Adapting, to however many rows, lowers the mean accuracy by at most "
+    f"{MAX_ADAPTATION_LOSS:g} point.",
 )
 """What must hold in a cell for the learner to withstand the shortcut there."""
 LOST = 20.0  # points below the reference at which the colour is full

@@ -19,7 +19,7 @@ from cirm.stress.limits import compute_bayes_optimal_score
 MAX_GAP = 4.0  # points below the oracle that count as withstanding the shortcut
 MAX_GAP_IF_RARE = 8.0  # where only a few per cent of the labels contradict it
 MAX_GAP_OF_ANY_SEED = 10.0  # points below the oracle that no seed may have
-MAX_ADAPTATION_LOSS = 1.0  # points that adapting may cost
+MAX_ADAPTATION_LOSS = 1.0  # points that adapting to any number of rows may cost
 RARE_CONTRADICTION_RATE = (
     0.05  # share of contradictions below which there are few of them
 )
@@ -100,7 +100,11 @@ def _summarise_stress_test_cell(
         if isinstance(record, AdaptedScoreRecord) and record.split == "test":
             adapted.setdefault(record.rows, []).append(record)
     gaps = _compute_score_difference_by_seed(unseen, oracle)
-    gains = _compute_score_difference_by_seed(adapted.get("all", []), unseen)
+    gains = {
+        rows: fmean(differences)
+        for rows, own in adapted.items()
+        if (differences := _compute_score_difference_by_seed(own, unseen))
+    }
     flips = cell.data.get("flips") or (1.0,)
     allowed = MAX_GAP_IF_RARE if max(flips) <= RARE_CONTRADICTION_RATE else MAX_GAP
     is_close = fmean(gaps) >= -allowed and min(gaps) >= -MAX_GAP_OF_ANY_SEED
@@ -119,8 +123,10 @@ def _summarise_stress_test_cell(
         "limit": compute_bayes_optimal_score(cell),
         "gap": fmean(gaps),
         "worst_gap": min(gaps),
-        "gain": fmean(gains) if gains else None,
-        "withstands": is_close and (not gains or fmean(gains) >= -MAX_ADAPTATION_LOSS),
+        "gain": gains.get("all"),
+        "worst_gain": min(gains.values(), default=None),
+        "withstands": is_close
+        and min(gains.values(), default=0.0) >= -MAX_ADAPTATION_LOSS,
     }
 
 
