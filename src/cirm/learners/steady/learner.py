@@ -167,7 +167,7 @@ class Steady(Learner[Any]):
             choices = get_args(kind)
             is_known = getattr(self, name) in choices
             self.check_setting(name, is_known, f"one of {', '.join(choices)}")
-        self.check_setting("level", 0 <= self.level <= 1, "a number from 0 to 1")
+        self.check_setting("level", 0 <= self.level <= 1, "from 0 to 1")
         self.check_setting("members", self.members >= 1, "1 or more")
 
     @property
