@@ -61,7 +61,9 @@ class PublicDataset(Dataset):
         if self.examples is not None and self.examples < 2:
             self._raise_invalid_setting_error("examples", "Use 2 or more")
         if not 0 < self.fraction <= 1:
-            self._raise_invalid_setting_error("fraction", "Use a number from 0 to 1")
+            self._raise_invalid_setting_error(
+                "fraction", "Use a number above 0 and at most 1"
+            )
 
     @classmethod
     @abstractmethod

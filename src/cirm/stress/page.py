@@ -60,7 +60,8 @@ def build_stress_test_page(
     )
     legend = (
         f"Blue: the score is less than {MAX_GAP:g} points below the score that it is "
-        "compared with. Orange, with ✗: it is further below; the larger the "
+        f"compared with (before adapting, {MAX_GAP_IF_RARE:g} points where few labels "
+        "contradict the shortcut). Orange, with ✗: it is further below; the larger the "
         "difference, the stronger the colour. For regressions, scores are explained "
         "variance in percent."
     )
@@ -294,8 +295,9 @@ def _render_heat_map_of_cells(
 
 
 def _build_unseen_score_cell(cell: Summary) -> HeatMapCell:
+    tip = _describe_cell_in_tooltip(cell)
     return _build_heat_map_cell(
-        cell["unseen"]["mean"], cell["gap"], _describe_cell_in_tooltip(cell)
+        cell["unseen"]["mean"], cell["gap"], tip, tolerance=cell["tolerance"]
     )
 
 
@@ -311,14 +313,15 @@ def _build_adapted_score_cell(cell: Summary) -> HeatMapCell | None:
 
 
 def _build_heat_map_cell(
-    mean: float, gap: float, tip: str, note: str = "{}"
+    mean: float, gap: float, tip: str, note: str = "{}", tolerance: float = MAX_GAP
 ) -> HeatMapCell:
     """Colour by the gap: blue above the tolerance, then ever more vermilion."""
     # Strengths begin at a third, so that the two colours differ at their border.
-    if gap >= -MAX_GAP:
-        strength = 1 / 3 + 2 / 3 * min(1.0, (gap + MAX_GAP) / MAX_GAP)
+    if gap >= -tolerance:
+        strength = 1 / 3 + 2 / 3 * min(1.0, (gap + tolerance) / tolerance)
     else:
-        strength = -(1 / 3 + 2 / 3 * min(1.0, (-gap - MAX_GAP) / (LOST - MAX_GAP)))
+        share = (-gap - tolerance) / (LOST - tolerance)
+        strength = -(1 / 3 + 2 / 3 * min(1.0, share))
     text = ("" if strength > 0 else "✗ ") + note.format(
         _format_signed_difference(gap, 0)
     )

@@ -123,6 +123,7 @@ def _summarise_stress_test_cell(
         "limit": compute_bayes_optimal_score(cell),
         "gap": fmean(gaps),
         "worst_gap": min(gaps),
+        "tolerance": allowed,
         "gain": gains.get("all"),
         "worst_gain": min(gains.values(), default=None),
         "withstands": is_close
