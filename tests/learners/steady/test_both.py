@@ -60,6 +60,21 @@ def make_place_of_values(name, kind, n, frame, generator):
     return Environment(name, x, y, Task.regression())
 
 
+def make_place_of_drifting_sensors(name, n=600):
+    """Return rows whose columns have an own gain and offset at each place."""
+    fixed = torch.Generator().manual_seed(1)
+    means = torch.randn(2, WIDTH, generator=fixed)
+    load = torch.randn(6, WIDTH, generator=fixed)
+    steps = 0.4 * torch.randn(2, 5, WIDTH, generator=fixed)
+    gain, offset = steps[:, : "abcde".index(name)].sum(1)
+    generator = torch.Generator().manual_seed(ord(name))
+    y = torch.randint(2, (n,), generator=generator)
+    x = means[y] + torch.randn(n, 6, generator=generator) @ load
+    x = (2 + x + 0.7 * torch.randn(n, WIDTH, generator=generator)) * gain.exp()
+    noisy = torch.where(torch.rand(n, generator=generator) < 0.1, 1 - y, y)
+    return Environment(name, x + offset, noisy, Task.classification(2))
+
+
 def train(places, settings=None):
     learner = create("steady", places[0], settings or {})
     randomness = Randomness((0,))
@@ -120,6 +135,15 @@ def test_the_unseen_place_is_predicted_and_adapted_to(fitted, kind):
     forgotten = learner.forget_adaptation(adapted)
     assert score(learner, forgotten, place) == before
     assert learner.get_residual_ratio_after_adapting(adapted) == 1
+
+
+def test_sensors_that_drift_are_predicted_by_column():
+    *places, unseen = [make_place_of_drifting_sensors(name) for name in "abcde"]
+    learner, state = train(places)
+    assert bool(state.directions.found)  # what tells the class, as all has changed
+    assert learner.list_unstable_features(state) == [[]]
+    assert score(learner, state, unseen) > 75  # less than 50 without the direction
+    assert any("no better than chance" in t for t in learner.explain(state)["evidence"])
 
 
 def test_replicas_are_predicted_by_the_engine_that_found_something(fitted):

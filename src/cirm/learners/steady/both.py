@@ -3,9 +3,10 @@
 Such vectors may be tables with many measurements, in which a shortcut is one column, or
 embeddings, in which it is spread over all entries. Both engines learn from every stage,
 each with half of the level. The directions predict if they have found something, unless
-the columns have found the same: columns that make up much of a direction. Otherwise the
-columns predict. If the first rows are not continuous, the columns are searched alone,
-as if there were no other engine.
+the columns have found the same: columns that make up much of a direction. What is left
+without the directions must also be better than chance; otherwise they are what tells
+the target, and no shortcut. In all other cases the columns predict. If the first rows
+are not continuous, the columns are searched alone, as if there were no other engine.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ import torch
 from torch import Tensor
 
 from cirm.environments import Stage
+from cirm.learners.steady.columns_arrival import compute_correlation
 from cirm.learners.steady.columns_state import SteadyTableState
 from cirm.learners.steady.columns_words import get_column_names_of_features
 from cirm.learners.steady.directions_state import SteadyNetworkState
+from cirm.learners.steady.directions_tables import convert_counts_to_probabilities
 from cirm.likelihoods import CrossEntropy
 from cirm.memory import (
     list_state_tensors,
@@ -40,6 +43,7 @@ ROWS = 1_000  # of the first environment that show whether its numbers are conti
 DISTINCT = 0.5  # of the values in each column; rounding makes some of them equal
 SHARE = 0.25  # of a direction, below which it is not the change of the columns found:
 # columns that were planted alone made up 0.48 to 0.92, those of a spread shortcut 0.07
+CLEARLY = 2.0  # standard errors by which a stable model beats chance on arrival
 NAMED = 5  # columns that a sentence about a direction names
 
 
@@ -111,16 +115,20 @@ class SteadyBothEngine:
         columns = self.columns.observe(
             state.columns, stage, randomness, _watch_half(watch, 0)
         )
+        held = self._is_stable_model_better_than_chance(state.directions, stage)
         directions = self.directions.observe(
             state.directions, stage, randomness, _watch_half(watch, 1)
         )
-        leads = [
-            _is_direction_of_other_columns(
-                select_state_of_replica(columns, r),
-                select_state_of_replica(directions, r),
+        leads = []
+        for r, has_held in enumerate(held):
+            own = select_state_of_replica(directions, r)
+            leads.append(
+                has_held
+                and _is_direction_of_other_columns(
+                    select_state_of_replica(columns, r), own
+                )
+                and _is_stable_model_better_on_held_out_rows(own)
             )
-            for r in range(len(state.leads))
-        ]
         return SteadyBothState(columns, directions, torch.tensor(leads))
 
     def outputs(self, state: SteadyBothState, inputs: Tensor) -> Tensor:
@@ -181,6 +189,15 @@ class SteadyBothEngine:
         if state.leads[0]:
             names = get_column_names_of_features(columns, state.columns.unit.shape[-1])
             sentences = _describe_columns_of_directions(state, names, found)
+        elif found and _is_direction_of_other_columns(
+            select_state_of_replica(state.columns, 0),
+            select_state_of_replica(state.directions, 0),
+        ):
+            sentences = [
+                "The search by direction found a change, too. Without it, predictions "
+                "are no better than chance. So it is taken for what tells the target, "
+                "and not for a shortcut, and the model keeps it."
+            ]
         elif found:
             sentences = [
                 "The search by direction found a change, too. It is taken for that of "
@@ -220,6 +237,27 @@ class SteadyBothEngine:
         if before.leads[0] or after.leads[0]:
             return {}  # a network cannot be scored on moments
         return self.columns.score_on_past_environments(before.columns, after.columns)
+
+    def _is_stable_model_better_than_chance(
+        self, state: SteadyNetworkState, stage: Stage
+    ) -> list[bool]:
+        """Return whether each replica's stable model predicts a stage that arrives.
+
+        It is true of replicas without a direction so far, whose model is not stable.
+        """
+        replicas = len(state.found)
+        if not state.found.any():
+            return [True] * replicas
+        pieces = [environment.take_all(replicas) for environment in stage]
+        inputs = torch.cat([piece.x for piece in pieces], 1).float()
+        targets = torch.cat([piece.y for piece in pieces], 1)
+        learner = replace(self.directions, trust="invariant")
+        with torch.no_grad():
+            outputs = learner.outputs(learner.forget_adaptation(state), inputs).mean(1)
+        return [
+            not bool(found) or _are_outputs_better_than_chance(*pair)
+            for found, *pair in zip(state.found, outputs, targets, strict=True)
+        ]
 
     def _get_learner_by_column(self, state: SteadyBothState) -> Steady:
         """Return the learner by column, with the whole level if it is alone."""
@@ -261,6 +299,39 @@ def _is_direction_of_other_columns(
     return bool((weights[:, columns.unstable].sum(1) < SHARE).all()) and not bool(
         directions.taught.any()
     )
+
+
+def _are_outputs_better_than_chance(outputs: Tensor, targets: Tensor) -> bool:
+    """Return whether outputs [n, k] of new rows clearly tell more than a constant.
+
+    Of classes, the mean recall counts, which does not depend on how frequent they are.
+    A place with only one class does not show it.
+    """
+    if outputs.shape[-1] == 1:
+        correlation = compute_correlation(outputs, targets[:, None].to(outputs))
+        return bool(correlation > CLEARLY / len(targets) ** 0.5)
+    is_right = (outputs.argmax(-1) == targets).double()
+    counts = targets.bincount()
+    counts = counts[counts > 0]
+    recalls = [is_right[targets == c].mean() for c in targets.unique()]
+    error = (0.25 / counts).sum().sqrt()  # of the sum, at most
+    return len(recalls) == 1 or bool(sum(recalls) > 1 + CLEARLY * error)
+
+
+def _is_stable_model_better_on_held_out_rows(directions: SteadyNetworkState) -> bool:
+    """Return whether the stable model of one replica tells anything of held-out rows.
+
+    Chance are the class frequencies that the model knows, on the rows of each
+    environment.
+    """
+    if directions.numbers.effects.numel():
+        return float(directions.numbers.stable[4]) > 0
+    rows, likelihood = directions.gains[:, :2].double().unbind(-1)
+    counts = directions.tables[:, 0].double().sum(-1)
+    shares = counts / counts.sum(1, keepdim=True).clamp(min=1)
+    frequencies = convert_counts_to_probabilities(directions.moments.counts)
+    chance = shares @ frequencies.log()
+    return float((rows * (likelihood - chance)).sum()) > 0
 
 
 def _measure_weights_of_columns(
