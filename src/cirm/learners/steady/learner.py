@@ -121,7 +121,7 @@ class Steady(Learner[Any]):
     min_steps = 0  # training stops early by held-out rows
     adapts = True
     revision = 13
-    table_revision = 10
+    table_revision = 9
     added_later: ClassVar[tuple[str, ...]] = (
         "state.cluster",
         "state.column",
