@@ -7,8 +7,6 @@ Both trees take turns. The ratio is the median over the rounds.
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import time
 from statistics import median
@@ -16,6 +14,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.notes.source_trees import TreeWorkers
 from cirm import Environment, Randomness, Task, create
 from cirm.learners import LEARNERS, get_learner_class
 
@@ -58,36 +57,15 @@ def answer_requests() -> None:
 
 def compare_trees(trees: list[str]) -> None:
     """Print the times of both trees and their ratio, for each learner."""
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.notes.short_trainings"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": tree},
-        )
-        for tree in trees
-    ]
-
-    def ask_both(key: str, turn: int) -> list[float]:
-        times = [0.0, 0.0]
-        for index in ((0, 1), (1, 0))[turn % 2]:  # the second has a colder cache
-            worker = workers[index]
-            assert worker.stdin and worker.stdout
-            worker.stdin.write(f"{key}\n")
-            worker.stdin.flush()
-            times[index] = float(worker.stdout.readline())
-        return times
-
+    workers = TreeWorkers("benchmarks.notes.short_trainings", trees)
     ratios = {}
     for key in LEARNERS:
-        pairs = [ask_both(key, turn) for turn in range(ROUNDS + 1)][1:]
+        pairs = [workers.ask_both(key, turn) for turn in range(ROUNDS + 1)][1:]
         before, after = (min(times) for times in zip(*pairs, strict=True))
         ratios[key] = median(new / old for old, new in pairs)
         print(f"{key}: {1e3 * before:.0f}, {1e3 * after:.0f} ms; {ratios[key]:.2f}")
     print(f"median of {len(ratios)} learners: {median(ratios.values()):.2f}")
-    for worker in workers:
-        worker.communicate()
+    workers.close()
 
 
 if __name__ == "__main__":

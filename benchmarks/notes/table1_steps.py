@@ -6,11 +6,11 @@ Both trees take turns, a few epochs each, with other batches in each round; the 
 numbers are for scoring the test environment. The ratio is the median over the rounds.
 """
 
-import os
-import subprocess
 import sys
 import time
 from statistics import median
+
+from benchmarks.notes.source_trees import TreeWorkers
 
 ROUNDS, EPOCHS = 6, 5
 
@@ -54,37 +54,17 @@ def compare_trees(trees: list[str]) -> None:
     """Print the times of both trees and their ratio, for each learner."""
     from cirm.paper.tables_1_2 import build_table1_experiment
 
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.notes.table1_steps"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": tree},
-        )
-        for tree in trees
-    ]
-
-    def ask_both(label: str, work: str, turn: int = 0) -> list[float]:
-        times = [0.0, 0.0]
-        for index in ((0, 1), (1, 0))[turn % 2]:  # the second has a colder cache
-            worker = workers[index]
-            assert worker.stdin and worker.stdout
-            worker.stdin.write(f"{label}|{work}|{turn}\n")
-            worker.stdin.flush()
-            times[index] = float(worker.stdout.readline())
-        return times
-
+    workers = TreeWorkers("benchmarks.notes.table1_steps", trees)
     (row,) = build_table1_experiment().rows
     for trial in row.trials:
-        ask_both(trial.label, "prepare")
+        workers.ask_both(f"{trial.label}|prepare|0")
         for work in ("train", "score"):
-            pairs = [ask_both(trial.label, work, turn) for turn in range(ROUNDS)]
+            requests = [f"{trial.label}|{work}|{turn}" for turn in range(ROUNDS)]
+            pairs = [workers.ask_both(line, turn) for turn, line in enumerate(requests)]
             before, after = (min(times) for times in zip(*pairs, strict=True))
             ratio = median(new / old for old, new in pairs)
             print(f"{trial.label}, {work}: {before:.1f}, {after:.1f} ms; {ratio:.2f}")
-    for worker in workers:
-        worker.communicate()
+    workers.close()
 
 
 if __name__ == "__main__":
