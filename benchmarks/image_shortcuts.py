@@ -235,6 +235,8 @@ def measure_run(
     result["adapted_all"] = score_answers(learner, adapted, unseen)
     result["refused_all"] = int(adapted.adaptation.notes[0, 1])
     if result["found"]:
+        result["p_value"] = float(state.p_values[0, 0])
+        result["is_read_by_network"] = bool(state.features.is_taught[0, 0])
         with torch.no_grad():
             engine = learner._create_engine_for_inputs()  # type: ignore[attr-defined]
             _, values = engine._compute_stable_logits(state, x)

@@ -91,7 +91,7 @@ class Reweigh(Learner[State]):
         rows = torch.full((1, 1), float(inputs.shape[1]))
         return Weights(seen, (share / seen).log(), rows)
 
-    def explain(self, state, columns=None, environments=1):
+    def explain(self, state, columns=None, environments=1, names=()):
         named = [name for i, name in enumerate(columns or {}) if i in self.unstable]
         sentences = [f"The meaning of `{name}` differs" for name in named]
         found = {

@@ -43,6 +43,7 @@ COMMANDS = {name: cli.import_cli_command(name) for name in cli.COMMANDS}
 LOADERS = ("update", "adapt", "predict", "evaluate", "inspect", "diff", "rollback")
 PRINTERS = {  # which commands print the messages of a file
     "data/columns.py": ("fit", "inspect"),
+    "data/encoded_chunks.py --environment": ("fit", "update", "evaluate"),
     "data/encoded_chunks.py": ("update", "adapt", "predict", "evaluate", "serve"),
     "data/open_sources.py --encoder": ("update", "adapt", "predict", "evaluate"),
     "data/open_sources.py": ("fit", "update", "evaluate"),

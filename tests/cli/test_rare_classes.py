@@ -144,8 +144,20 @@ def test_predict_and_evaluate_take_another_threshold_and_leave_the_file(cirm, fi
         cirm, "evaluate", "b.csv", "--model", "m.cirm", "--threshold", "0.001"
     )
     assert content["classes"]["yes"]["recall"] == 100
-    assert "another threshold are not compared" in content["verdict"]
+    # Held-out rows are judged by that threshold, too, so that nothing has dropped.
+    assert "Accuracy 14" in content["verdict"]
+    assert content["verdict"].startswith("No significant drop compared with")
+    assert "held-out rows of a" in content["verdict"]
     assert load("m.cirm").threshold == before
+
+
+def test_scores_on_arrival_are_not_compared_at_another_threshold(cirm, fit):
+    fit("--threshold", "recall=0.8")
+    status, _, error = cirm("update", "b.csv", "--model", "m.cirm")
+    assert status == 0, error
+    words = ["evaluate", "c.csv", "--model", "m.cirm", "--threshold", "0.001"]
+    content = read_json(cirm, *words)
+    assert "another threshold are not compared" in content["verdict"]
 
 
 def test_update_applies_the_rule_to_the_held_out_rows_of_the_new_place(cirm, fit):

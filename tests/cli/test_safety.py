@@ -86,7 +86,7 @@ def test_a_table_of_ten_thousand_columns_takes_seconds(cirm):
     words = ("fit", "wide.csv", "--target", "up", "--model", "m.cirm")
     status, _, _ = cirm(*words)
     assert status == 0
-    assert time.process_time() - start < 15  # 12 s on a busy core, 87 s at first
+    assert time.process_time() - start < 30  # 12 s on a busy core, 87 s at first
 
 
 @pytest.mark.integration

@@ -77,7 +77,7 @@ def test_adapting_estimates_what_differs_and_improves_the_predictions(model, new
 def test_an_adapted_model_predicts_row_by_row(model, new):
     adapted = adapt(model, new)
     together = predict(adapted, new)["probability"]
-    alone = [predict(adapted, new[i : i + 1])["probability"][0] for i in range(5)]
+    alone = [predict(adapted, new[i : i + 1])["probability"].iloc[0] for i in range(5)]
     assert together[:5].tolist() == pytest.approx(alone, abs=2e-6)
 
 

@@ -92,7 +92,7 @@ def test_only_the_meaning_of_a_column_changes():
     (found,) = report["meaning"]["columns"]
     assert found["column"] == "scanner"
     assert found["effects"][0] < 1 / 3 < 1 < found["effects"][1]
-    assert "multiplied the odds of `well` by 1/" in found["sentence"]
+    assert "multiplied the odds of class `well` by 1/" in found["sentence"]
     assert not report["base_rate"]["significant"]
     assert "relation of `scanner` to the target differs" in report["answer"]
     # There is no setting `trust` to choose in a comparison of tables.

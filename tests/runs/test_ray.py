@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -149,16 +150,20 @@ def test_a_killed_worker_costs_its_job_a_try(cluster, tmp_path):
     (job,) = jobs(epochs=1500, seeds=1)
     killed, parts = [], []
 
-    def kill_once(job, done):
-        parts.append(done)
-        if not killed and 0 < done < 1:
+    def kill_the_first_worker():  # whether or not it has reported progress
+        deadline = time.monotonic() + 60
+        while not killed and time.monotonic() < deadline:
             killed.extend(workers(cluster.process))
-            for process in killed:
-                os.kill(process, signal.SIGKILL)
+            time.sleep(0.01)
+        for process in killed:
+            os.kill(process, signal.SIGKILL)
 
-    assert (
-        JobEngine("ray", 1, cluster.address)([job], tmp_path / "ray", kill_once) == {}
-    )
+    with ThreadPoolExecutor(1) as thread:
+        killing = thread.submit(kill_the_first_worker)
+        engine = JobEngine("ray", 1, cluster.address)
+        failures = engine([job], tmp_path / "ray", lambda job, done: parts.append(done))
+        killing.result()
+    assert failures == {}
     assert len(killed) == 1
     assert parts[-1] == 1.0
     assert JobEngine("local", 1)([job], tmp_path / "local") == {}

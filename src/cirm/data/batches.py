@@ -165,11 +165,15 @@ def convert_to_array_or_table(values: Any) -> Any:  # noqa: ANN401  an array or 
         return values.detach().cpu().numpy()
     if is_dataframe_like(values) and hasattr(values, "columns"):  # not a single column
         return convert_table_to_pandas(values)
+    if isinstance(values, list) and values and isinstance(values[0], Tensor):
+        values = [convert_to_array_or_table(value) for value in values]
     return np.asarray(values)
 
 
-def is_nested_list_of_images(values: Any) -> bool:  # noqa: ANN401  anything
-    """Return whether inputs are lists of lists of lists, as `tolist` returns them."""
+def is_list_of_images(values: Any) -> bool:  # noqa: ANN401  anything
+    """Return whether inputs are a list of arrays or tensors, or what `tolist` gives."""
+    if isinstance(values, list) and values and getattr(values[0], "ndim", 0) > 1:
+        return True
     for _ in range(2):
         if not isinstance(values, list) or not values:
             return False

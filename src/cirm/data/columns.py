@@ -307,6 +307,11 @@ class TableEncoding:
         """Names of all features."""
         return tuple(name for column in self.columns for name in column.features)
 
+    @property
+    def widths(self) -> dict[str, int]:
+        """Number of features of each column that has any, in order."""
+        return {c.name: len(c.features) for c in self.columns if c.features}
+
     def encode(self, frame: pd.DataFrame) -> NDArray[np.float32]:
         """Return the features of a table, [n, features]; other columns are ignored."""
         check_table_has_columns(frame, [c.name for c in self.columns if c.features])

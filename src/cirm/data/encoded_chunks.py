@@ -37,6 +37,7 @@ from cirm.data.values import (
 
 Item = TypeVar("Item")
 PREFETCHED_ITEMS = 2  # chunks that may be ready and unused
+MOST_OF_BYTES = 1.5  # of numbers that may stand for bytes: 1, and some processing
 LARGEST_INPUT = 1e9  # of images and arrays, which are used unscaled, in float32
 SYNONYMS = {"0": "false", "1": "true", "false": "0", "true": "1"}  # of two classes
 
@@ -190,6 +191,13 @@ def _encode_chunk_of_rows(
             "Replace these values, or remove their rows."
         )
     largest = float(np.abs(inputs).max(initial=0)) if inputs.dtype.kind == "f" else 0.0
+    is_image = len(schema.treatment.shape) > 1
+    if is_image and schema.treatment.has_bytes and largest > MOST_OF_BYTES:
+        raise ValueError(
+            f"{where}: the inputs contain the value {largest:.4g}, but the model was "
+            "first fitted to bytes, which stand for numbers from 0 to 1. Convert them "
+            "to bytes (uint8), or divide them by 255."
+        )
     if largest > LARGEST_INPUT:
         raise ValueError(
             f"{where}: the inputs contain the value {largest:.2g}, which is too large "
@@ -321,6 +329,30 @@ def read_environment_names(
         values, gaps, "which is not the name of a place", "Fill the cell."
     )
     return names.to_numpy(dtype=object)
+
+
+def check_file_names_its_place_alone(
+    source: DataSource, others: list[DataSource]
+) -> None:
+    """Raise if another source, whose name is its place, too, has the same name.
+
+    The source joins the others.
+    """
+    if source in others:
+        return
+    if any(other.name == source.name for other in others):
+        if source.path is None:
+            raise ValueError(
+                "data: a list of tables does not say what their places are called. "
+                'Pass a dictionary, such as {"north": first, "south": second}, or give '
+                "the column that names the place of each row as environment."
+            )
+        raise ValueError(
+            "data: each file is one place named after the file, but several files have "
+            f"the name {source.name!r}. Rename a file, or give the column that names "
+            "the place of each row with --environment."
+        )
+    others.append(source)
 
 
 def check_no_target_is_missing(values: Values) -> None:

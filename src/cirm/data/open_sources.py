@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,25 +87,46 @@ def open_sources_of_user_data(
         return [DataFrameSource(convert_table_to_pandas(data))]
     if isinstance(data, str | Path):
         return [_open_source_of_file_or_folder(Path(data), shape, encoder)]
+    if isinstance(data, Mapping) and data:
+        return [
+            _open_source_of_named_environment(str(name), item, shape, encoder)
+            for name, item in data.items()
+        ]
     if isinstance(data, Sequence) and data:
-        sources = [
+        return [
             source
             for item in data
             for source in open_sources_of_user_data(item, shape, encoder)
         ]
-        if len({source.name for source in sources}) < len(sources):
-            names = ", ".join(repr(source.name) for source in sources)
-            raise ValueError(
-                "data: each file is one place named after the file, but some files "
-                f"have the same name: {names}. Rename a file, or give the column that "
-                "names the place of each row with --environment."
-            )
-        return sources
     raise ValueError(
         f"data: an object of type {type(data).__name__} cannot be read. Give a file, "
-        "a folder of images, a DataFrame of pandas or polars, a pyarrow table, or a "
-        "list of these that is not empty."
+        "a folder of images, a DataFrame of pandas or polars, a pyarrow table, a "
+        "list of these that is not empty, or a dictionary from the name of each place "
+        "to its data."
     )
+
+
+def _open_source_of_named_environment(
+    name: str,
+    data: Data,
+    shape: tuple[int, ...],
+    encoder: FrozenEncoder | None,
+) -> DataSource:
+    """Return the source of one environment, which gets a name of its own."""
+    try:
+        sources = open_sources_of_user_data(data, shape, encoder)
+    except ValueError as error:
+        raise ValueError(f"place {name!r}: {error}") from None
+    if len(sources) > 1:
+        raise ValueError(
+            f"place {name!r}: its data are a list of {len(sources)}. Give one file or "
+            "table for each place."
+        )
+    source = sources[0]
+    source.name = name
+    if is_dataframe_like(data):
+        source.where = f"place {name!r}"
+    return source
 
 
 def is_dataframe_like(data: object) -> bool:

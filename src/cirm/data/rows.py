@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cirm.data.encoded_chunks import (
+    check_file_names_its_place_alone,
     check_some_row_has_weight,
     convert_inputs_to_float32,
     encode_targets,
@@ -225,6 +226,7 @@ def read_rows(
     targets, names, missing, weights = [], [], [], []
     notes: list[str] = []
     origins: dict[str, list[DataSource]] = {}
+    named: list[DataSource] = []
     report_encoding_progress(progress, sources, 0, n_expected_rows)
     for source in sources:
         wanted = [schema.target.name] if has_targets else []
@@ -242,6 +244,8 @@ def read_rows(
             needed,
             keep_bytes=all_bytes,
         ):
+            if has_targets and not chunk.environment:
+                check_file_names_its_place_alone(source, named)
             chunk, own_weights = chunk.select_rows_with_nonzero_weight(column)
             store.add_inputs(chunk.inputs)
             weights.append(own_weights)

@@ -21,13 +21,15 @@ class InputEncoding:
     """How a user's data become inputs of `shape`.
 
     The columns of a table are encoded as the first environment suggests. Arrays are
-    not scaled, and images are resized, or turned into features by `encoder`.
+    not scaled, and images are resized, or turned into features by `encoder`. Bytes,
+    which the first data may be, stand for numbers from 0 to 1.
     """
 
     kind: Literal["table", "array", "images"]
     shape: tuple[int, ...]
     encoding: TableEncoding | None = None
     encoder: EncoderIdentity | None = None
+    has_bytes: bool = False
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from cirm.data.cell_errors import (
 from cirm.data.columns import ColumnEncoding, TableEncoding
 from cirm.data.encoded_chunks import (
     SYNONYMS,
+    check_file_names_its_place_alone,
     check_no_target_is_missing,
     check_some_row_has_weight,
     drop_rows_of_zero_weight,
@@ -150,6 +151,12 @@ def infer_schema(
     )
     for other in sources:
         check_source_matches_schema(other, source.kind)
+    if not isinstance(options.target, str):
+        raise ValueError(
+            "target: give the name of the column to predict, not its values. Add them "
+            "to the table as a column, or use InvariantClassifier or "
+            "InvariantRegressor, whose fit takes X and y."
+        )
     target = options.target or source.target
     if not target:
         raise ValueError(
@@ -172,7 +179,10 @@ def infer_schema(
     report_progress_of_reading_rows(progress, "reading", sources, 0)
     targets: list[Values] = []
     member: list[Flags] = []
+    named: list[DataSource] = []
     for other in sources:
+        if not column:
+            check_file_names_its_place_alone(other, named)
         for frame in prefetch_items_in_thread(other.iterate_frames(numbers)):
             check_table_has_columns(frame, needed, other.where)
             if is_table:
@@ -194,7 +204,12 @@ def infer_schema(
     encoded, task, target_column = infer_task_and_encode_targets(
         pd.concat(targets), np.concatenate(member), options
     )
-    treatment = InputEncoding(source.kind, source.shape, encoder=source.encoder)
+    treatment = InputEncoding(
+        source.kind,
+        source.shape,
+        encoder=source.encoder,
+        has_bytes=source.has_bytes,
+    )
     if is_table:
         treatment = _infer_table_encoding(reservoir, other_columns, options)
     schema = Schema(

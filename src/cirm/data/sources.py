@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from cirm.data.encoders import EncoderIdentity
 
 Data = Any
-"""A path, a DataFrame (pandas, polars, pyarrow), a `DataSource`, or a list of them."""
+"""A path, a DataFrame (pandas, polars, pyarrow), a `DataSource`, a list of them, or a
+dictionary from the names of environments to them."""
 
 Progress = Callable[[str, float], None]
 """Is called with what is being done and how far it is: a fraction, or a count."""

@@ -6,6 +6,7 @@ its place.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -32,6 +33,7 @@ Values = Any  # a pandas Series of any type
 
 MISSING = frozenset(("", "na", "n/a", "#n/a", "nan", "<na>", "nat", "null", "?"))
 BOOLEANS = {"true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0}
+WHOLE_NUMBER = re.compile(r"^(-?\d+)\.0+$")
 NUMERIC = {"number": "a number", "boolean": "true or false", "date": "an ISO 8601 date"}
 DAY, EPOCH = pd.Timedelta(days=1), pd.Timestamp("1970-01-01", tz="UTC")
 
@@ -68,7 +70,7 @@ def is_word_for_missing_value(cell: object) -> bool:
 def convert_values_to_text(values: Values) -> Values:
     """Return values as text: no spaces around it, whole numbers without a point."""
     text = values.astype(str).str.strip()
-    return text.str.replace(r"^(-?\d+)\.0+$", r"\1", regex=True)
+    return text.str.replace(WHOLE_NUMBER.pattern, r"\1", regex=True)
 
 
 def detect_kind_of_column_values(
@@ -152,12 +154,14 @@ def convert_values_to_numbers(
     gaps = np.isnan(numbers)
     if gaps.any():  # few: to look at every value would take long
         unclear = values[gaps]
-        raise_error_for_first_bad_value(
-            unclear,
-            ~find_missing_values(unclear),
-            f"which is not {describe_kind_of_column_values(kind, text_format)}",
-            f"Correct the value, or {remedy}.",
-        )
+        is_bad = ~find_missing_values(unclear)
+        expected = describe_kind_of_column_values(kind, text_format)
+        problem, advice = f"which is not {expected}", f"Correct the value, or {remedy}."
+        n_bad, n_present = int(is_bad.sum()), len(values) - int((~is_bad).sum())
+        if n_bad > max(1, n_present / 2):
+            problem = f"which is not {expected}, like most values of the column"
+            advice = "Convert the whole column."
+        raise_error_for_first_bad_value(unclear, is_bad, problem, advice)
     return numbers
 
 

@@ -23,7 +23,7 @@ from cirm.data.batches import (
     WEIGHT,
     BatchIteratorSource,
     convert_to_array_or_table,
-    is_nested_list_of_images,
+    is_list_of_images,
 )
 from cirm.data.encoded_chunks import encode_inputs_of_chunk
 from cirm.data.open_sources import convert_table_to_pandas, is_dataframe_like
@@ -353,8 +353,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             if weights is not None:
                 raise ValueError(
                     f"{type(self).__name__}: sample_weight cannot be used if X yields "
-                    "batches. Leave out sample_weight, or pass X and y as arrays or "
-                    "tables."
+                    "batches. Leave it out, or pass X and y as arrays or tables."
                 )
             return self._build_batch_source(X, is_first_fit, classes)
         inputs = self._check_and_convert_inputs(X, is_first_fit)
@@ -403,6 +402,11 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         self, environments: Sequence[Any], n_rows: int
     ) -> NDArray[Any]:
         names = np.asarray(convert_to_array_or_table(environments))
+        if not names.ndim:
+            raise ValueError(
+                f"{type(self).__name__}: environments is {environments!r}. Pass one "
+                "name for each row, such as X['site'] instead of 'site'."
+            )
         if pd.isna(names).any():
             raise ValueError(
                 f"{type(self).__name__}: the environment of row "
@@ -418,7 +422,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _check_and_convert_inputs(self, X: AnyInputs, is_first_fit: bool) -> Any:  # noqa: ANN401
         """Return inputs as a DataFrame or, if they have more axes, as an array."""
-        if isinstance(X, Tensor) or is_nested_list_of_images(X):
+        if isinstance(X, Tensor) or is_list_of_images(X):
             X = convert_to_array_or_table(X)
         elif is_dataframe_like(X):
             X = convert_table_to_pandas(X)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
@@ -14,6 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from cirm.data.batches import convert_to_array_or_table
+from cirm.data.values import WHOLE_NUMBER, is_word_for_missing_value
 from cirm.estimator.base import AnyInputs, InvariantEstimator, RandomState
 from cirm.learners import DEFAULT_LEARNER
 from cirm.model.model import Model, NetworkLike
@@ -187,12 +189,15 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
             self.classes_ = _restore_class_labels(model.task.classes)
 
     def _list_declared_classes(self) -> Sequence[str]:
-        return [str(label) for label in self.classes_]
+        return [_convert_label_to_text(label) for label in self.classes_]
 
     def _get_class_weights(self) -> ClassWeight:
         if self.class_weight is None or isinstance(self.class_weight, str):
             return self.class_weight
-        return {str(name): value for name, value in self.class_weight.items()}
+        return {
+            _convert_label_to_text(name): value
+            for name, value in self.class_weight.items()
+        }
 
     def _check_targets(
         self,
@@ -202,6 +207,11 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
         weights: NDArray[np.float64] | None = None,
     ) -> NDArray[Any]:
         labels = column_or_1d(convert_to_array_or_table(y), warn=True)
+        if labels.dtype == object and (gaps := pd.isna(labels)).any():
+            raise ValueError(
+                f"{type(self).__name__}: the target of row {int(gaps.argmax())} "
+                "(counted from 0) is missing. Leave out rows without a target."
+            )
         check_classification_targets(labels)
         if is_first_fit:
             counted = labels if weights is None else labels[weights > 0]
@@ -213,7 +223,18 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
                     "If other classes come later, use partial_fit and list all of "
                     "them with classes=."
                 )
-        return np.array([str(label) for label in labels], dtype=object)
+        return np.array([_convert_label_to_text(label) for label in labels], object)
+
+
+def _convert_label_to_text(label: object) -> str:
+    """Return the name of a class as tables have it: 1 for a label of 1.0."""
+    text = WHOLE_NUMBER.sub(r"\1", str(label).strip())
+    if is_word_for_missing_value(text):
+        raise ValueError(
+            f"InvariantClassifier: the class {str(label)!r} reads as a missing value "
+            "in tables. Rename the class."
+        )
+    return text
 
 
 def _restore_class_labels(names: Sequence[str]) -> NDArray[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
@@ -41,6 +41,23 @@ MOST_STEPS = 20_000
 """Most optimiser steps of a stage if the user sets no number of epochs."""
 
 State = TypeVar("State", bound=tuple[Any, ...])
+
+
+class TableNames(NamedTuple):
+    """What the features, classes and environments of a table are called.
+
+    Args:
+        features: Such as "age", "ward=north" for a category, or "age: missing".
+        classes: In their order; none for regression.
+        environments: Those that were learned from, oldest first.
+    """
+
+    features: Sequence[str] = ()
+    classes: Sequence[str] = ()
+    environments: Sequence[str] = ()
+
+
+NO_NAMES = TableNames()
 
 
 class PointState(NamedTuple):
@@ -264,6 +281,7 @@ class Learner(Generic[State]):
         state: State,
         columns: Mapping[str, int] | None = None,
         environments: int = 1,
+        names: TableNames = NO_NAMES,
     ) -> dict[str, Any]:
         """Explain what the learner decided, beyond what every learner reports.
 
@@ -272,6 +290,7 @@ class Learner(Generic[State]):
             columns: For tables, the number of input features of each column, in the
                 order in which the inputs hold them.
             environments: Number of environments that the state has learned from.
+            names: What features and classes are called, if that is known.
 
         Returns:
             Plain values that JSON can hold, with at least a sentence `verdict` (without

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from cirm.data.open_sources import open_sources_for_model
-from cirm.data.rows import MEMORY_BYTES, InputRowStore, read_rows
+from cirm.data.rows import MEMORY_BYTES, EncodedRows, InputRowStore, read_rows
+from cirm.data.schema import Schema
 from cirm.data.sources import Data, Progress, ignore_progress_message
 from cirm.model.equations import explain_unsolvable_equations
 from cirm.model.facts import ModelAdaptation, format_current_time
@@ -78,13 +79,8 @@ def adapt(
     sources = open_sources_for_model(data, schema)
     rows = read_rows(sources, schema, progress, fill_missing, has_targets=False)
     progress("adapting", 1)
-    (name, *others) = rows.rows
-    if others:
-        raise ValueError(
-            f"The rows come from {len(rows.rows)} places ({name!r}, "
-            f"{others[0]!r}{', ...' * (len(others) > 1)}), but a model can be adapted "
-            "to only one place at a time. Give the rows of one place."
-        )
+    _check_rows_are_of_one_environment(rows, schema)
+    (name,) = rows.rows
     indices = _choose_adaptation_rows(rows.store)
     inputs, missing = (
         rows.store.take(indices),
@@ -122,6 +118,18 @@ def undo_adaptation_of_model(model: Model) -> Model:
     """Return the model without its adaptation."""
     state = model.learner.forget_adaptation(model.state)
     return replace(model, adaptation=None, state=state)
+
+
+def _check_rows_are_of_one_environment(rows: EncodedRows, schema: Schema) -> None:
+    names = list(rows.rows)
+    if not schema.environment:  # then files of the same name are several, too
+        names = [name for name in names for _ in rows.sources[name]]
+    if len(names) > 1:
+        raise ValueError(
+            f"The rows come from {len(names)} places ({names[0]!r}, {names[1]!r}"
+            f"{', ...' * (len(names) > 2)}), but a model can be adapted to only one "
+            "place at a time. Give the rows of one place."
+        )
 
 
 def _choose_adaptation_rows(store: InputRowStore) -> Tensor:

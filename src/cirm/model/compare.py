@@ -133,14 +133,11 @@ def _compare_columns_and_targets(
         base_rate = _compare_targets_of_tables(tables).as_dict(
             level, shares["base_rate"]
         )
-        widths = {
-            c.name: len(c.features) for c in tables.encoding.columns if c.features
-        }
         meaning = compare_meaning_of_columns(
             (inputs[0], inputs[1]),
             tables.targets,
             tables.task,
-            widths,
+            tables.encoding,
             level * shares["meaning"],
         )
     return {

@@ -7,6 +7,7 @@ significant.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -115,7 +116,9 @@ def _compare_values_that_are_present(
             convert_values_to_numbers(values, column.kind, text_format=column.format)
             for values in (one, other)
         )
-        return compare_numeric_values(column.name, first, second, column.kind == "date")
+        is_date = column.kind == "date"
+        if is_date or len(np.unique(np.concatenate([first, second]))) > 2:
+            return compare_numeric_values(column.name, first, second, is_date)
     return compare_category_frequencies(
         column.name, convert_values_to_text(one), convert_values_to_text(other)
     )
@@ -130,7 +133,9 @@ def compare_numeric_values(
     values exceed each other as often as these do.
     """
     ranks = stats.mannwhitneyu(second, first)
-    shape = stats.ks_2samp(first, second, method="auto")
+    with warnings.catch_warnings():  # where no exact p-value can be computed, and
+        warnings.simplefilter("ignore", RuntimeWarning)  # that of many rows is used
+        shape = stats.ks_2samp(first, second, method="auto")
     p_value = min(1.0, 2 * min(ranks.pvalue, shape.pvalue))
     if np.isnan(p_value):
         p_value = 1.0

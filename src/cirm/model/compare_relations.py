@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,10 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from cirm.data.columns import TableEncoding
 from cirm.environments import Environment, Task
 from cirm.learners import create
+from cirm.learners.base import TableNames
 from cirm.learners.steady.columns_effects import FEWEST_CASES
 from cirm.learners.steady.columns_effects import FEWEST_ROWS as FEWEST_OF_PLACE
 from cirm.randomness import Randomness
@@ -66,7 +67,7 @@ def compare_meaning_of_columns(
     inputs: tuple[Tensor, Tensor],
     targets: tuple[Tensor, Tensor],
     task: Task,
-    widths: Mapping[str, int],
+    encoding: TableEncoding,
     level: float,
 ) -> dict[str, Any]:
     """Test whether columns mean the same for the target in both tables, as `steady`.
@@ -75,7 +76,7 @@ def compare_meaning_of_columns(
         inputs: Encoded rows of both tables, [n, d] each.
         targets: Their targets, [n] each.
         task: The task.
-        widths: Number of features of each column.
+        encoding: How rows were encoded.
         level: Probability of calling any column changed if none is.
 
     Returns:
@@ -83,10 +84,12 @@ def compare_meaning_of_columns(
         the number of columns and a `sentence`; `evidence`, sentences about what the
         rows can show; and `tested`, whether they can show anything.
     """
-    if reason := _find_reason_not_to_test_meaning(targets, task, sum(widths.values())):
+    if reason := _find_reason_not_to_test_meaning(
+        targets, task, len(encoding.features)
+    ):
         return {"columns": [], "evidence": [reason], "tested": False}
     explanation = _explain_meaning_changes_by_steady(
-        inputs, targets, task, widths, level
+        inputs, targets, task, encoding, level
     )
     changed = explanation["unstable"]
     sentences = [one["sentence"] for one in changed]
@@ -95,9 +98,9 @@ def compare_meaning_of_columns(
             {
                 "column": one["feature"],
                 "effects": one["effects"],
-                "p_value": min(1.0, one["p_value"] * len(widths)),
-                "sentence": _insert_table_and_class_names_in_text(
-                    one["sentence"], task.classes
+                "p_value": min(1.0, one["p_value"] * len(encoding.widths)),
+                "sentence": one["sentence"].replace(
+                    "at the places seen", "in the two tables"
                 ),
             }
             for one in changed
@@ -117,10 +120,11 @@ def _explain_meaning_changes_by_steady(
     inputs: tuple[Tensor, Tensor],
     targets: tuple[Tensor, Tensor],
     task: Task,
-    widths: Mapping[str, int],
+    encoding: TableEncoding,
     level: float,
 ) -> dict[str, Any]:
     """Return what `steady` says after it has seen one table and then the other."""
+    widths = encoding.widths
     settings = {
         "view": "columns",
         "widths": tuple(widths.values()),
@@ -135,7 +139,9 @@ def _explain_meaning_changes_by_steady(
     state = learner.init(randomness)
     for place in places:
         state = learner.observe(state, (place,), randomness.at(place.name))
-    return learner.explain(state, widths, len(places))
+    return learner.explain(
+        state, widths, len(places), TableNames(encoding.features, task.classes)
+    )
 
 
 def _find_reason_not_to_test_meaning(
@@ -157,11 +163,3 @@ def _find_reason_not_to_test_meaning(
             "rows."
         )
     return ""
-
-
-def _insert_table_and_class_names_in_text(sentence: str, classes: Sequence[str]) -> str:
-    """Replace the learner's general words by the two tables and the class."""
-    sentence = sentence.replace("at the places seen", "in the two tables")
-    if len(classes) == 2:
-        sentence = sentence.replace("odds of the outcome", f"odds of `{classes[1]}`")
-    return sentence

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from cirm.data.encoded_chunks import (
+    check_file_names_its_place_alone,
     check_some_row_has_weight,
     encode_targets,
     find_missing_numeric_cells,
@@ -27,6 +28,7 @@ from cirm.data.rows import (
 from cirm.data.schema import SCHEMA_ROWS
 from cirm.data.sources import (
     Data,
+    DataSource,
     Progress,
     ignore_progress_message,
     report_progress_of_reading_rows,
@@ -152,11 +154,14 @@ def evaluate(
     labels: dict[str, list[np.ndarray]] = {name: [] for name in ("", *groups)}
     needed = [schema.target.name, *groups, *filter(None, [weight])]
     sources = open_sources_for_model(data, schema)
+    named: list[DataSource] = []
     report_progress_of_reading_rows(progress, "predicting", sources, 0)
     for source in divide_new_sources_into_time_periods(sources, schema, environment):
         for chunk in iterate_encoded_rows_of_source(
             source, schema, fill_missing, environment, needed
         ):
+            if not chunk.environment:
+                check_file_names_its_place_alone(source, named)
             column = weight or schema.weight
             chunk, own_weights = chunk.select_rows_with_nonzero_weight(column)
             frame, inputs = chunk.frame, chunk.inputs

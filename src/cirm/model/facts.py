@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -238,8 +239,33 @@ def format_current_time() -> str:
 def count_features_of_each_column(schema: Schema) -> dict[str, int]:
     """Return the number of features of each column that the inputs hold, in order."""
     encoding = schema.treatment.encoding
-    columns = encoding.columns if encoding is not None else ()
-    return {c.name: len(c.features) for c in columns if c.features}
+    return encoding.widths if encoding is not None else {}
+
+
+def list_names_of_features(schema: Schema) -> tuple[str, ...]:
+    """Return what each feature of a table is called; nothing for other inputs."""
+    encoding = schema.treatment.encoding
+    return encoding.features if encoding is not None else ()
+
+
+def list_distinct_environment_names(
+    history: Sequence[TrainingHistoryEntry],
+) -> list[str]:
+    """Return the names of environments, numbered where they come again.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> history = [SimpleNamespace(name=name) for name in ("a", "table", "table")]
+        >>> list_distinct_environment_names(history)
+        ['a', 'table', 'table (2)']
+    """
+    names: list[str] = []
+    counts: dict[str, int] = {}
+    for entry in history:
+        counts[entry.name] = counts.get(entry.name, 0) + 1
+        count = counts[entry.name]
+        names.append(f"{entry.name} ({count})" if count > 1 else entry.name)
+    return names
 
 
 def describe_adaptation_of_model(model: ModelMetadata) -> dict[str, Any] | None:

@@ -118,9 +118,9 @@ def fit(
 
     Args:
         data: The training data: a path to a CSV, TSV, Parquet or NPZ file or to a
-            folder of images, a table of pandas, polars or pyarrow, or a list of these.
-            Each is an environment, named after the file, unless `environment` is
-            given.
+            folder of images, a table of pandas, polars or pyarrow, a list of files, or
+            a dictionary from the names of environments to these. Each file is an
+            environment, named after the file, unless `environment` is given.
         target: Column to predict. Archives and folders of images have their own.
         environment: Column that names the environment of each row.
         time: Column of dates, instead of `environment`: each period is an environment,

@@ -26,7 +26,7 @@ from cirm.learners import (
     get_learner_key_and_settings,
     list_learner_settings,
 )
-from cirm.learners.base import Learner
+from cirm.learners.base import Learner, TableNames
 from cirm.likelihoods import choose_likelihood
 from cirm.memory import check_torch_device, move_tensors_to_device
 from cirm.model.facts import (
@@ -34,6 +34,8 @@ from cirm.model.facts import (
     ModelTrainingPlan,
     Settings,
     count_features_of_each_column,
+    list_distinct_environment_names,
+    list_names_of_features,
 )
 from cirm.model.outputs import ArrayPredictions
 from cirm.networks import ModuleNetwork, Network, restore_network
@@ -52,7 +54,7 @@ REMOVED_LEARNERS = {"cirm": "0.1"}
 """Learners that are no longer built in, and the last version that had them."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Model(ModelMetadata):
     """A trained model: the result of `fit`, `update`, `adapt` and `load`.
 
@@ -85,13 +87,27 @@ class Model(ModelMetadata):
     state: Any
     earlier: tuple[bytes, ...] = ()
 
+    def __repr__(self) -> str:
+        """Return the learner, the target and the places in a line."""
+        kind = "classification" if self.task.classes else "regression"
+        places = ", ".join(repr(entry.name) for entry in self.history)
+        return (
+            f"<Model: {self.plan.learner}, {kind} of {self.schema.target.name!r}, "
+            f"places {places or 'none'}>"
+        )
+
     def explain(self) -> dict[str, Any]:
         """Return what the learner reports about its decisions; {} if nothing."""
         widths = count_features_of_each_column(self.schema)
         from cirm.model.equations import explain_unsolvable_equations
 
         with explain_unsolvable_equations("explaining the model"):
-            return self.learner.explain(self.state, widths, len(self.history))
+            names = TableNames(
+                list_names_of_features(self.schema),
+                self.task.classes,
+                list_distinct_environment_names(self.history),
+            )
+            return self.learner.explain(self.state, widths, len(self.history), names)
 
     def predict_from_inputs(self, inputs: NDArray[np.float32]) -> ArrayPredictions:
         """Return predictions for inputs [n, *shape].

@@ -72,12 +72,13 @@ def predict(
             or their number so far if it is not known how many there are.
 
     Returns:
-        A table with one row per input row, in the same order. The columns that
-        identify a row and those in `keep` come first, then `prediction`. For
-        classification, `probability` is that of the predicted class; for regression,
-        `low` and `high` are the ends of a prediction interval. `uncertainty` is the
-        standard deviation of the probability or value over the learner's posterior
-        samples or ensemble members, and empty if it has a single network.
+        A table with one row per input row, in the same order, and with the index of a
+        DataFrame of pandas. The columns that identify a row and those in `keep` come
+        first, then `prediction`. For classification, `probability` is that of the
+        predicted class; for regression, `low` and `high` are the ends of a prediction
+        interval. `uncertainty` is the standard deviation of the probability or value
+        over the learner's posterior samples or ensemble members, and empty if it has a
+        single network.
 
     Raises:
         ValueError: If the data cannot be read as the model reads them (the message
@@ -112,7 +113,8 @@ def predict(
             abstain=abstain,
         )
     ]
-    return pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
+    found = pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
+    return found.set_index(data.index) if isinstance(data, pd.DataFrame) else found
 
 
 def predict_source_in_chunks(

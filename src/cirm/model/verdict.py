@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from cirm.intervals import compute_interval_on_logit_scale
@@ -20,7 +21,7 @@ from cirm.model.estimates import compute_hanley_mcneil_variance
 from cirm.model.facts import TrainingHistoryEntry
 from cirm.model.metrics import compute_delong_variance, compute_roc_auc
 from cirm.model.model import Model
-from cirm.model.threshold import predict_classes_by_threshold
+from cirm.model.threshold import HeldOutProbabilities, predict_classes_by_threshold
 from cirm.wording import capitalise_first_letter, join_words
 
 FEWEST_COMPARED = 20  # rows; with fewer, nearly any accuracy may be chance
@@ -68,6 +69,8 @@ def compare_predictions_with_expected_scores(
         model has given up since, if these explain a fall.
     """
     positives = float((targets == 1).double().mean()) if model.task.classes else 0.0
+    if not _has_adapting_changed_model(model):
+        model = replace(model, adaptation=None)
     expected = collect_expected_scores(model, positives)
     constant = describe_constant_predictions(model, mean, targets)
     constant = capitalise_first_letter(constant)
@@ -115,6 +118,15 @@ def compare_predictions_with_expected_scores(
         ],
         "arrivals_without_columns": arrivals,
     }
+
+
+def _has_adapting_changed_model(model: Model) -> bool:
+    """Return whether anything was re-learned, as far as the learner tells."""
+    if model.adaptation is None:
+        return False
+    told = model.explain().get("adaptation")
+    parts = ("effects", "found", "frequencies")
+    return not told or any(told.get(part) for part in parts)
 
 
 def _build_verdict_without_comparison(verdict: str) -> dict[str, Any]:
@@ -168,7 +180,8 @@ def _describe_ranking_quality(mean: Tensor, targets: Tensor) -> str:
         return (
             f"The probabilities do tell the two classes apart (ROC AUC {area:.2f}), "
             "so a threshold helps, for example --threshold recall=0.8 (in "
-            'Python threshold="recall=0.8"). '
+            'Python threshold="recall=0.8"; of an estimator, '
+            "TunedThresholdClassifierCV of scikit-learn chooses one). "
         )
     low, high = compute_interval_on_logit_scale(area, spread**2)
     return (
@@ -274,10 +287,7 @@ def warn_of_score_drop(
     if not last or len(targets) < FEWEST_COMPARED:
         return []
     positives = float((targets == 1).double().mean()) if model.task.classes else 0.0
-    past = [
-        _approximate_scores_from_metrics(model, entry, False, positives)
-        for entry in last
-    ]
+    past, _ = _list_scores_of_held_out_rows(model, last, positives)
     where = f"on held-out rows of {_join_environment_names(last)}"
     return [
         f"before the model learned from {name!r}: "
@@ -296,12 +306,8 @@ def collect_expected_scores(
     arrivals = [entry for entry in model.history if entry.metrics_before]
     if not arrivals:
         entries = [entry for entry in model.history if entry.metrics_after]
-        past = [
-            _approximate_scores_from_metrics(model, e, False, positive_fraction)
-            for e in entries
-        ]
+        past, caution = _list_scores_of_held_out_rows(model, entries, positive_fraction)
         where = f"on held-out rows of {_join_environment_names(entries)}"
-        past, caution = _drop_scores_at_other_thresholds(model, entries, past)
         caution += (
             ". The model was never scored at a place before it was trained on it, and "
             "scores on held-out rows of known places are too optimistic"
@@ -346,6 +352,51 @@ def _drop_scores_at_other_thresholds(
     ]
     text = ". Accuracy and recall measured with another threshold are not compared"
     return kept, text
+
+
+def _list_scores_of_held_out_rows(
+    model: Model, entries: Sequence[TrainingHistoryEntry], positive_fraction: float
+) -> tuple[list[Measured], str]:
+    """Return scores of held-out rows of the last stage, and what to say of them.
+
+    Of two classes the model keeps the probabilities of these rows, and so the scores of
+    each class at any threshold, by which another base rate can be told from a worse
+    model. They are those of all its environments together.
+    """
+    kept = model.held_out_scores
+    if kept is None or not all(entry.held_out for entry in entries):
+        past = [
+            _approximate_scores_from_metrics(model, entry, False, positive_fraction)
+            for entry in entries
+        ]
+        return _drop_scores_at_other_thresholds(model, entries, past)
+    classes = model.task.classes
+    place = classes.index(model.positive)
+    found: dict[str, dict[str, float]] = {"rows": {}, "correct": {}}
+    parts = {place: kept.positives, 1 - place: kept.others}
+    for index, rows in zip(parts, kept.rows, strict=True):
+        likely = torch.tensor(parts[index], dtype=torch.float64)
+        pair = torch.stack([1 - likely, likely], 1)
+        decided = predict_classes_by_threshold(
+            pair if place else pair.flip(1), classes, model.threshold
+        )
+        rate = float((decided == index).double().mean()) if len(likely) else 0.0
+        found["rows"][classes[index]] = rows
+        found["correct"][classes[index]] = rate * rows
+    return [{**found, **_summarise_ranking_of_entries(entries, kept)}], ""
+
+
+def _summarise_ranking_of_entries(
+    entries: Sequence[TrainingHistoryEntry], kept: HeldOutProbabilities
+) -> Measured:
+    """Return the mean ROC AUC of held-out rows, by the rows of each environment."""
+    known = [entry for entry in entries if "roc_auc" in entry.metrics_after]
+    if not known or min(kept.rows) <= 0:
+        return {}
+    rows = sum(entry.held_out for entry in known)
+    area = sum(e.metrics_after["roc_auc"] * e.held_out for e in known) / rows
+    variance = compute_hanley_mcneil_variance(area, kept.rows[0], sum(kept.rows))
+    return {"ranking": {"value": area, "variance": variance}}
 
 
 def _approximate_scores_from_metrics(

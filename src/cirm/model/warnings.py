@@ -176,8 +176,8 @@ def _list_new_category_warnings(
                 warnings.append(
                     f"column {column.name!r}: {100 * fraction:.0f} % of the rows have "
                     "categories that the model does not know. All of these are "
-                    "treated as one category, 'other'. Check their spelling, or "
-                    "update the model with rows that contain them."
+                    "treated as one category, 'other'. Check their spelling. If they "
+                    "are right, fit a new model whose first place has them."
                 )
         start += len(column.features)
     return warnings

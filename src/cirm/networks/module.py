@@ -37,7 +37,9 @@ class ModuleNetwork(Network):
             `reset_parameters`, instead of starting from those of the module.
 
     Raises:
-        ValueError: If the last linear layer is missing, has no bias or is frozen, or if
+        TypeError: If it is no module, such as the class of one.
+        ValueError: If the last linear layer is missing, has no bias or is frozen, if an
+            activation follows it in an `nn.Sequential`, or if
             there is no layer or parameter of a name, or a batch normalisation has no
             running statistics.
 
@@ -62,6 +64,11 @@ class ModuleNetwork(Network):
     def __init__(
         self, module: nn.Module, *, frozen: Sequence[str] = (), reset: bool = False
     ) -> None:
+        if not isinstance(module, nn.Module):
+            raise TypeError(
+                f"network: {module!r} is no torch module. Pass an instance, such as "
+                f"network={getattr(module, '__name__', 'Net')}()."
+            )
         self.module = copy.deepcopy(module)
         self.reset = reset
         for layer in self.module.modules():
@@ -77,6 +84,13 @@ class ModuleNetwork(Network):
                 "The last layer of the network must be a torch.nn.Linear with a "
                 f"bias, but {type(module).__name__} has no such layer. Add one as the "
                 "last layer."
+            )
+        last = _find_last_layer_of_sequence(module)
+        if type(last).__module__ == nn.Softmax.__module__:  # that of activations
+            raise ValueError(
+                f"The network ends with {type(last).__name__}, but its outputs must be "
+                "those of its last linear layer: learners turn them into probabilities "
+                "themselves. Remove this layer."
             )
         self._head = linear[-1]
         self._freeze_parameters(frozen)
@@ -348,3 +362,9 @@ class ModuleNetwork(Network):
         finally:
             hook.remove()
         return torch.stack(outputs), torch.stack(features)
+
+
+def _find_last_layer_of_sequence(module: nn.Module) -> nn.Module:
+    while isinstance(module, nn.Sequential) and len(module):
+        module = module[-1]
+    return module

@@ -436,3 +436,17 @@ def test_a_state_of_an_earlier_revision_is_opened_and_learns_on(values):
     del tensors["state.unit"]
     with pytest.raises(ValueError, match=r"lacks the tensor 'state\.unit'"):
         restore_state_from_tensors(learner, tensors)
+
+
+def test_many_classes_find_a_column_that_told_nothing_in_the_first_place():
+    places = []
+    for name, share in (("a", 0.0), ("b", 0.8)):
+        place = make_classes(name, classes=4)
+        generator = torch.Generator().manual_seed(7 + ord(name))
+        other = torch.randint(4, (len(place),), generator=generator)
+        follows = torch.rand(len(place), generator=generator) < share
+        mark = torch.where(follows, place.targets, other).float()
+        inputs = torch.cat([place.inputs[:, :5], mark[:, None]], 1)
+        places.append(Environment(name, inputs, place.targets, place.task))
+    _, state = train(Stream.create_sequential(places))
+    assert state.unstable.tolist() == [[False] * 5 + [True]]

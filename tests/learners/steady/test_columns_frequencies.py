@@ -8,6 +8,7 @@ import scipy.optimize
 import torch
 
 from cirm.environments import Environment, Stream, Task
+from cirm.learners.base import TableNames
 from cirm.learners.steady.columns_adapt import (
     add_evidence_of_unstable_features,
     sort_rows_and_limit_their_number,
@@ -114,10 +115,10 @@ def test_frequencies_are_adapted_once_that_has_helped_on_two_arrivals():
     adapted = learner.adapt(state, places[3].inputs[None])
     assert float(adapted.adaptation.frequencies[0, 1]) == pytest.approx(0.05, abs=0.03)
     assert score(learner, adapted, places[3]) > score(learner, state, places[3]) + 1
-    told = learner.explain(adapted)["adaptation"]["frequencies"][0]
-    share, low, high = map(
-        int, re.search(r"(\d+) % here .* second (\d+) to (\d+) %\)", told).groups()
-    )
+    explanation = learner.explain(adapted, {}, 3, TableNames((), "ab"))
+    told = explanation["adaptation"]["frequencies"][0]
+    words = r"(\d+) % for class `b` here \(95 % interval of class `b` (\d+) to (\d+) %"
+    share, low, high = map(int, re.search(words, told).groups())
     assert share == round(100 * float(adapted.adaptation.frequencies[0, 1]))
     assert low <= 5 <= high
     assert "51 % and 49 % at the places seen" in told

@@ -19,7 +19,7 @@ from cirm.learners.steady import directions_tables as tables
 from cirm.learners.steady.directions_adapt import (
     find_reason_to_refuse_adaptation,
     is_gain_worth_its_tables,
-    may_misread_feature_leak_class,
+    may_estimate_be_leak,
     measure_log_likelihood_gain_over_chance,
 )
 from cirm.learners.steady.directions_features import (
@@ -28,9 +28,9 @@ from cirm.learners.steady.directions_features import (
     compute_feature_values,
     compute_values_given_class,
     do_values_tell_more_about_class,
-    find_clearest_changed_feature,
     find_directions_of_feature,
     fit_nearest_centre_feature,
+    list_clearest_changed_features,
     measure_distance_of_nearest_centres,
     measure_gap_of_nearest_centres,
     measure_separation_by_kernel,
@@ -354,9 +354,7 @@ def test_what_is_cut_out_of_pictures_is_erased_unless_little_would_be_left(size)
     hole[:size, : size + 1] = True
     rows[(values == 1)[:, None, None] & hole] = 0
     rows = rows.flatten(1)
-    none = build_view_that_hides_nothing(
-        fit_feature_hiding_view(rows, values, targets, 2, (1, 6, 6))
-    )
+    none = build_view_that_hides_nothing(rows, 2, (1, 6, 6))
     view = erase_changed_entries(none, rows, values, targets, 2)
     assert view.does_view_change_rows() == (size == 2)
     if size == 2:
@@ -421,7 +419,7 @@ def test_the_feature_behind_a_change_is_found_and_set_aside(kind):
     guesses = build_first_feature_guesses(
         rows, count_image_statistics(shape), y, change, axes
     )
-    finding = find_clearest_changed_feature(rows, y, guesses, *moments, axes)
+    finding = list_clearest_changed_features(rows, y, guesses, *moments, axes)[0]
     assert (finding.values == u).double().mean() > 0.99
     assert finding.separation > 4
     torch.testing.assert_close(
@@ -485,6 +483,9 @@ def test_values_of_labelled_rows_are_read_with_fewer_errors():
         (3.0, 100.0, 0.8, True),
         (3.0, 100.0, 0.2, False),
         (8.0, 100.0, 0.8, False),
+        (8.0, 0.5, 0.8, True),  # one row contradicts, for two cells
+        (8.0, 0.5, 0.2, False),
+        (8.0, 1.0, 0.8, False),
     ],
 )
 def test_a_feature_that_means_what_it_meant_before_may_be_a_leak(
@@ -506,7 +507,21 @@ def test_a_feature_that_means_what_it_meant_before_may_be_a_leak(
     state = select_state_of_replica(state, 0)
     estimate = torch.tensor([[agreement, 1 - agreement]])
     estimate = torch.cat([estimate, estimate.flip(1)])[None].double()
-    assert may_misread_feature_leak_class(state, estimate) == is_suspect
+    assert may_estimate_be_leak(state, estimate) == is_suspect
+
+
+def test_of_many_values_only_those_that_go_with_their_old_classes_may_be_a_leak():
+    k = 10
+    state = directions_state.create_initial_directions_state(torch.zeros(1, 5, 3))
+    state = directions_state.allocate_directions_state_tensors(state, (4,), k)
+    state.features.centres[0, 0] = 100 * torch.eye(k)
+    state.views.mixing[:] = torch.eye(1)
+    state.tables[0, 0, 0] = 98 * torch.eye(k) + 0.2  # 18 of 1,000 rows contradict
+    one = torch.ones(1)
+    state = select_state_of_replica(state._replace(found=one, places=one), 0)
+    for shift, is_suspect in ((0, True), (5, False)):
+        table = 0.3 * torch.eye(k).roll(shift, 1) + 0.07
+        assert may_estimate_be_leak(state, table[None].double()) == is_suspect
 
 
 @pytest.mark.parametrize("classes", [3, 10])

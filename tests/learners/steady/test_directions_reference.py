@@ -26,13 +26,11 @@ def test_correct_answers_are_counted_by_class():
     assert tally.tolist() == [[2.0, 1.5, 1.25], [0.0, 0.0, 0.0], [2.0, 1.0, 1.0]]
 
 
-def test_a_change_of_the_share_of_right_answers_has_its_normal_p_value():
+def test_a_change_of_the_share_of_right_answers_is_in_standard_errors():
     before = torch.tensor([[400.0, 320.0, 320.0], [1.0, 0.0, 0.0]])
     here = torch.tensor([[100.0, 60.0, 60.0], [50.0, 50.0, 50.0]])
     # Of the second class there are too few rows before.
-    z = (0.8 - 0.6) / (0.16 / 400 + 0.24 / 100) ** 0.5
-    expected = float(2 * (1 - torch.distributions.Normal(0, 1).cdf(torch.tensor(z))))
-    assert reference.compute_p_value_of_correct_counts(before, here) == pytest.approx(
-        expected, rel=1e-3
-    )
-    assert reference.compute_p_value_of_correct_counts(before, before) == 1.0
+    z = (0.6 - 0.8) / (0.16 / 400 + 0.24 / 100) ** 0.5
+    assert reference.compute_z_of_correct_counts(before, here) == pytest.approx(z)
+    assert reference.compute_z_of_correct_counts(here, before) == pytest.approx(-z)
+    assert reference.compute_z_of_correct_counts(before, before) == 0.0

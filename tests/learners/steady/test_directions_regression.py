@@ -7,6 +7,7 @@ import torch
 
 from cirm.environments import Environment, Task
 from cirm.learners import create
+from cirm.learners.steady.directions_compare import EnvironmentComparison
 from cirm.learners.steady.directions_inputs import fit_input_scale, scale_inputs
 from cirm.learners.steady.directions_regression_adapt import (
     PriorOfSlope,
@@ -31,7 +32,6 @@ from cirm.learners.steady.directions_search import (
     measure_change_of_class_means,
     pool_class_moments_of_environments,
 )
-from cirm.learners.steady.directions_stage import EnvironmentComparison
 from cirm.learners.steady.directions_statistics import fit_image_statistics_scale
 from cirm.learners.steady.directions_training import (
     LabelledTrainingRows,

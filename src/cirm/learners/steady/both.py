@@ -20,7 +20,9 @@ import torch
 from torch import Tensor
 
 from cirm.environments import Stage
+from cirm.learners.base import TableNames
 from cirm.learners.steady.columns_arrival import compute_correlation
+from cirm.learners.steady.columns_changes import MOST_TOGETHER
 from cirm.learners.steady.columns_state import SteadyTableState
 from cirm.learners.steady.columns_words import get_column_names_of_features
 from cirm.learners.steady.directions_state import SteadyNetworkState
@@ -43,6 +45,7 @@ ROWS = 1_000  # of the first environment that show whether its numbers are conti
 DISTINCT = 0.5  # of the values in each column; rounding makes some of them equal
 SHARE = 0.25  # of a direction, below which it is not the change of the columns found:
 # columns that were planted alone made up 0.48 to 0.92, those of a spread shortcut 0.07
+SHARE_OF_MANY = 0.5  # the same if more columns are found than change together otherwise
 CLEARLY = 2.0  # standard errors by which a stable model beats chance on arrival
 NAMED = 5  # columns that a sentence about a direction names
 
@@ -177,11 +180,15 @@ class SteadyBothEngine:
         return [learner.list_unstable_features(own)[0] for learner, own in leaders]
 
     def explain(
-        self, state: SteadyBothState, columns: Mapping[str, int], environments: int
+        self,
+        state: SteadyBothState,
+        columns: Mapping[str, int],
+        environments: int,
+        table: TableNames,
     ) -> dict[str, Any]:
         """Explain what is unstable, by the engine that predicts."""
         learner, own = self._get_leader(state)
-        explanation = learner.explain(own, columns, environments)
+        explanation = learner.explain(own, columns, environments, table)
         if not state.has_directions:
             return explanation
         found = self.directions.list_unstable_features(state.directions)[0]
@@ -296,7 +303,9 @@ def _is_direction_of_other_columns(
     if not columns.unstable.any():
         return True
     weights = _measure_weights_of_columns(columns, directions)
-    return bool((weights[:, columns.unstable].sum(1) < SHARE).all()) and not bool(
+    n_units = len(columns.unit[columns.unstable & columns.needed].unique())
+    least = SHARE if n_units <= MOST_TOGETHER else SHARE_OF_MANY
+    return bool((weights[:, columns.unstable].sum(1) < least).all()) and not bool(
         directions.taught.any()
     )
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cirm.environments import Stage
+from cirm.learners.base import TableNames
 from cirm.learners.steady import columns_learn as learn
 from cirm.learners.steady.columns_adapt import (
     add_evidence_of_unstable_features,
@@ -260,12 +261,16 @@ class SteadyTableEngine:
         )
 
     def explain(
-        self, state: SteadyTableState, columns: Mapping[str, int], environments: int
+        self,
+        state: SteadyTableState,
+        columns: Mapping[str, int],
+        environments: int,
+        names: TableNames,
     ) -> dict[str, Any]:
         """Explain which columns are unstable and what an adaptation changed."""
         own = select_state_of_replica(state, 0)
         return explain_state_of_columns(
-            own, columns, self.trust, self.level, self.classes
+            own, columns, self.trust, self.level, self.classes, names
         )
 
 

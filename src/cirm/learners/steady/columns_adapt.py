@@ -40,6 +40,9 @@ from cirm.learners.steady.columns_state import (
 from cirm.learners.steady.meta_analysis import UNKNOWN, EffectMetaAnalysis
 
 LEAST_SUPPORT = 1.0  # gain of log likelihood that one more free number must have (AIC)
+COPY = (
+    0.1  # part of a feature that those adapted before leave, below which it is a copy
+)
 MOST_ROWS = 5_000  # rows used of a larger environment: enough for two digits
 
 
@@ -121,7 +124,8 @@ def add_evidence_of_unstable_features(
         )
         values = basis @ direction
         done[feature] = True
-        if float(values.std(correction=0)) < 1e-6:
+        own = float(basis[:, feature].std(correction=0))
+        if float(values.std(correction=0)) < max(1e-6, COPY * own):
             continue
         order = (torch.arange(SAMPLES) * (2 * turn + 1) + turn) % SAMPLES
         add = (

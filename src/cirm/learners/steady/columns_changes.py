@@ -10,8 +10,6 @@ from cirm.learners.steady.columns_effects import (
     LEAST_ALIGNMENT,
     LEAST_EFFECT,
     LEAST_VALUE_EFFECT,
-    EffectEstimates,
-    average_alignments_over_classes,
 )
 from cirm.learners.steady.columns_refuse import MOST_LEAK
 from cirm.learners.steady.columns_residual import (
@@ -20,6 +18,14 @@ from cirm.learners.steady.columns_residual import (
     has_most_information,
 )
 from cirm.learners.steady.columns_state import SteadyTableState
+from cirm.learners.steady.columns_unit_effects import (
+    CONFIRMED,
+    Effects,
+    compute_alignments_with_last_effects,
+    find_changes_of_ranks_alone,
+    get_alignments_with_first_effects,
+    get_effects_of_block_scores,
+)
 from cirm.learners.steady.meta_analysis import (
     UNKNOWN,
     EffectMetaAnalysis,
@@ -32,17 +38,15 @@ POWER = 4  # of the size of an effect, that its share of the level is proportion
 DECISIVE = (
     6  # times the least effect that matters: one column alone nearly decides then
 )
+FOR_LATER_EFFECTS = 0.1  # part of the level, with many classes, for effects that a unit
+# has in the last environment and may not have had in the first
 USUAL_CHANGE = 0.05  # relative spread of effects that is expected of any table
 USUAL_ALIGNMENT_CHANGE = 0.015  # the same of alignments, which follow probabilities: if
 # log odds change by 5 %, they change by 1.5 % where values agree in 95 % of the rows
-CONFIRMED = 0.05  # p-value of coefficients. With 0.2 stable columns of simulated tables
-# whose noise differs between places were named in 16 of 48 runs
 SHORTCUTS = 0.03  # prior probability that a unit is one
 UNRELATED = 0.2  # part of the units of real tables that are unrelated to all others
 SPREADS = 50  # steps of the grid of relative spreads
 MOST_TOGETHER = 3  # units that change together; more are another kind of environment
-
-Effects = tuple[Tensor, Tensor]
 
 
 def compute_share_of_significance_level(look_number: int) -> float:
@@ -97,7 +101,8 @@ def find_unstable_features(
         if not bool(new.any()):
             break
         found = found | new
-    if clusters:
+    if clusters:  # one unit that has changed by itself explains that its cluster has
+        together &= ~torch.isin(state.cluster, state.cluster[found])
         found = found | _find_clusters_with_changed_effect(
             state, together, clusters * part, noise, prior
         )
@@ -222,17 +227,23 @@ def _find_columns_with_changed_effect(
     leaders = torch.zeros_like(is_tested)
     leaders[state.unit[is_tested]] = True
     if places.alignment.shape[2] > 1:
-        alignments = _get_alignments(state)
-        summary = combine_effects_of_environments(*alignments)
-        shares = _divide_significance_level(summary, leaders, level, LEAST_ALIGNMENT)
-        p_values = _compute_p_values_given_spread(
-            *alignments, torch.tensor(USUAL_ALIGNMENT_CHANGE)
-        )
-        found = (p_values < shares) & (summary.spread > LEAST_ALIGNMENT)
+        found = torch.zeros_like(leaders)[:, None]
+        for alignments, share in (
+            (get_alignments_with_first_effects(state), 1 - FOR_LATER_EFFECTS),
+            (compute_alignments_with_last_effects(state), FOR_LATER_EFFECTS),
+        ):
+            summary = combine_effects_of_environments(*alignments)
+            shares = _divide_significance_level(
+                summary, leaders, share * level, LEAST_ALIGNMENT
+            )
+            p_values = _compute_p_values_given_spread(
+                *alignments, torch.tensor(USUAL_ALIGNMENT_CHANGE)
+            )
+            found = found | ((p_values < shares) & (summary.spread > LEAST_ALIGNMENT))
     else:
         effects = places.contrasts.compute_effects_and_variances()
         if places.score_effects.shape[1]:
-            effects, is_tested = _get_effects_of_block_scores(state), leaders
+            effects, is_tested = get_effects_of_block_scores(state), leaders
         peers = state.needed & ~state.unstable
         found = _find_effects_that_change(
             effects,
@@ -245,6 +256,8 @@ def _find_columns_with_changed_effect(
             places.coefficients,
             is_unrelated,
         )
+        if noise > 0:
+            found = found & ~find_changes_of_ranks_alone(state, effects)
     return torch.isin(state.unit, state.unit[found.any(1)])
 
 
@@ -254,7 +267,7 @@ def compute_p_value_of_change(
     """Return the p-value of equal effects of a feature or, if known, of its unit."""
     effects = state.places.contrasts.compute_effects_and_variances()
     if state.places.score_effects.shape[1]:
-        effects, feature = _get_effects_of_block_scores(state), int(state.unit[feature])
+        effects, feature = get_effects_of_block_scores(state), int(state.unit[feature])
     return float(
         combine_effects_of_environments(
             *effects
@@ -271,26 +284,12 @@ def compute_p_values_of_blocks(state: SteadyTableState, is_cluster: bool) -> Ten
             clusters[:, :, :1], clusters[:, :, 1:]
         )
     elif places.alignment.shape[2] > 1:
-        summary = combine_effects_of_environments(*_get_alignments(state))
+        summary = combine_effects_of_environments(
+            *get_alignments_with_first_effects(state)
+        )
     else:
-        summary = combine_effects_of_environments(*_get_effects_of_block_scores(state))
+        summary = combine_effects_of_environments(*get_effects_of_block_scores(state))
     return summary.compute_p_value_against_spread_and_drift()[:, 0]
-
-
-def _get_alignments(state: SteadyTableState) -> Effects:
-    """Return the alignments [e, d, 1] of units, of many classes."""
-    places = state.places
-    cases = places.targets * places.rows[:, None]
-    return average_alignments_over_classes(
-        places.alignment, places.alignment_variance, cases
-    )
-
-
-def _get_effects_of_block_scores(state: SteadyTableState) -> Effects:
-    """Return the effects [e, d, 1] of the scores of units."""
-    return EffectEstimates(
-        *state.places.score_effects.split(1, 2)
-    ).compute_effects_and_variances()
 
 
 def _find_clusters_with_changed_effect(

@@ -10,6 +10,7 @@ import torch
 from scipy.special import ndtr, ndtri
 from torch import Tensor
 
+from cirm.learners.base import NO_NAMES, TableNames
 from cirm.learners.steady.columns_changes import (
     MOST_OF_LEVEL,
     compute_p_value_of_change,
@@ -22,6 +23,8 @@ from cirm.learners.steady.columns_learn import summarise_effects_over_environmen
 from cirm.learners.steady.columns_residual import compute_residual_of_feature_on_others
 from cirm.learners.steady.columns_state import SteadyTableState
 from cirm.learners.steady.columns_words import (
+    EffectWords,
+    create_words_for_effects,
     describe_effects_by_environment,
     find_most_variable_output,
     format_odds_factor,
@@ -43,6 +46,7 @@ def explain_state_of_columns(
     trust: str,
     level: float,
     n_classes: int,
+    table: TableNames = NO_NAMES,
 ) -> dict[str, Any]:
     """Return the unstable columns, their effects, and what was adapted.
 
@@ -52,10 +56,12 @@ def explain_state_of_columns(
         trust: The learner's setting.
         level: The learner's setting.
         n_classes: Number of classes; 0 for regression.
+        table: What features and classes are called, if that is known.
     """
     names = get_column_names_of_features(columns, len(state.unit))
+    words = create_words_for_effects(state, names, n_classes, table)
     unstable = [
-        _describe_effect_of_unstable_column(state, feature, names[feature], n_classes)
+        _describe_effect_of_unstable_column(state, feature, names[feature], words)
         for feature in list_most_variable_feature_of_unstable_columns(state, names)
     ]
     for entry in unstable:
@@ -68,9 +74,9 @@ def explain_state_of_columns(
         )
     environments = len(state.places.rows)
     if unstable:
-        words = join_words(sorted({f"`{entry['feature']}`" for entry in unstable}))
-        verb = "means" if len({entry["feature"] for entry in unstable}) == 1 else "mean"
-        verdict = f"{words} {verb} something different at each place"
+        found = sorted({f"`{entry['feature']}`" for entry in unstable})
+        verb = "means" if len(found) == 1 else "mean"
+        verdict = f"{join_words(found)} {verb} something different at each place"
         verdict += _describe_use_of_unstable_columns(trust)
     elif environments < 2:
         verdict = "One place cannot show which columns are unstable"
@@ -90,7 +96,7 @@ def explain_state_of_columns(
         "costs": _list_scores_by_trust(state),
     }
     if int(state.adaptation.rows):
-        explanation["adaptation"] = describe_adaptation(state, names, n_classes)
+        explanation["adaptation"] = describe_adaptation(state, names, words)
     return explanation
 
 
@@ -115,21 +121,21 @@ def _describe_use_of_unstable_columns(trust: str) -> str:
 
 
 def _describe_effect_of_unstable_column(
-    state: SteadyTableState, feature: int, name: str, n_classes: int
+    state: SteadyTableState, feature: int, name: str, words: EffectWords
 ) -> dict[str, Any]:
     output = find_most_variable_output(state, feature)
     effects = list_effects_by_environment(state, feature, output)
     p_value = compute_p_value_of_change(state, feature, output)
     given = state.basis.scale.gt(0) & ~state.unstable
     leak = compute_residual_of_feature_on_others(state, feature, given)[1]
-    told = describe_effects_by_environment(effects, n_classes, output)
-    sentence = f"`{name}` changes its meaning: at the places seen it {told}"
+    told = describe_effects_by_environment(effects, words, feature, output)
+    sentence = f"`{name}` changes its meaning: {told}"
     size = "< 1e-15" if p_value < 1e-15 else f"= {p_value:.1g}"
     sentence += f" (p {size})." if p_value < 0.05 else "."
     return {
         "feature": name,
         "index": feature,
-        "effects": [round(value, 4) for value in effects],
+        "effects": [round(value, 4) for value in effects.values()],
         "p_value": p_value,
         "leak": round(leak, 4),
         "sentence": sentence,
@@ -168,13 +174,14 @@ def _describe_detectable_change(
     typical = float(errors.median())
     if not n_classes:
         limit = _compute_z_score_for_detection(state, level, LEAST_VALUE_EFFECT)
-        change = limit * typical * float(state.noise[0]) ** 0.5
+        own = places.contrasts.noise[:, needed].log().mean(0).exp()[known].median()
+        change = limit * typical * (float(own) * float(state.noise[0])) ** 0.5
         text = (
-            "A change of a column's correlation with the target by about "
+            "A change of a column's partial correlation with the target by about "
             f"{min(change, 2.0):.2f} between two places can be detected."
         )
         strongest = _compute_z_score_of_correlation_change(state)
-        kind = "whose correlation with the target is 0.8 at one place and 0.6"
+        kind = "whose partial correlation with the target is 0.8 at one place and 0.6"
         return [text + _describe_power_to_detect_column(kind, strongest, limit)]
     limit = _compute_z_score_for_detection(state, level, LEAST_EFFECT)
     factor = format_odds_factor(math.exp(min(limit * typical, 20.0)))

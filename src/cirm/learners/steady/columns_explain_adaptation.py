@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from cirm.learners.steady import columns_refuse as refuse
@@ -16,6 +17,7 @@ from cirm.learners.steady.columns_state import (
     compute_mean_targets_of_past,
 )
 from cirm.learners.steady.columns_words import (
+    EffectWords,
     convert_effect_to_reported_unit,
     describe_effects_by_environment,
     find_most_variable_output,
@@ -62,9 +64,15 @@ FOUND_HERE = (
 
 
 def describe_adaptation(
-    state: SteadyTableState, names: list[str], n_classes: int
+    state: SteadyTableState, names: list[str], words: EffectWords
 ) -> dict[str, Any]:
-    """Return what was re-learned and what was not, with the gains on arrival."""
+    """Return what was re-learned and what was not, with the gains on arrival.
+
+    Args:
+        state: The adapted state of one replica.
+        names: The column of each feature.
+        words: What features and classes are called in sentences.
+    """
     adaptation = state.adaptation
     rows = int(adaptation.rows)
     found = set(adaptation.found.nonzero()[:, 0].tolist())
@@ -80,15 +88,15 @@ def describe_adaptation(
             refusals.append(NOT_USED.format(name=name))
         elif reason:
             refusals.append(REFUSALS[reason].format(name=name, rows=rows))
-        else:
+        elif bool(adaptation.effects[:, feature].any()):  # else a copy of another one
             effects.append(
                 _describe_adapted_effect_of_feature(
-                    state, feature, names[feature], n_classes
+                    state, feature, names[feature], words
                 )
             )
             if feature in found:
                 effects[-1]["sentence"] += FOUND_HERE
-    frequencies = _describe_adapted_class_frequencies(state, is_alone=not effects)
+    frequencies = _describe_adapted_class_frequencies(state, words.classes, not effects)
     if effects:
         count = len({entry["feature"] for entry in effects})
         noun = "column" if count == 1 else "columns"
@@ -114,7 +122,7 @@ def describe_adaptation(
         "verdict": verdict,
         "effects": effects,
         "found": sorted({names[feature] for feature in found}),
-        "gains": _describe_gains_of_adapting(state, n_classes),
+        "gains": _describe_gains_of_adapting(state, words),
         "arrivals": _list_scores_on_arrival(state),
         "refusals": list(dict.fromkeys(refusals)),
         "frequencies": frequencies,
@@ -122,7 +130,7 @@ def describe_adaptation(
 
 
 def _describe_adapted_class_frequencies(
-    state: SteadyTableState, is_alone: bool
+    state: SteadyTableState, labels: Sequence[str], is_alone: bool
 ) -> list[str]:
     """Say which class frequencies were re-learned.
 
@@ -142,21 +150,21 @@ def _describe_adapted_class_frequencies(
             for shift in (levels.mean(0) - reach, levels.mean(0) + reach)
         )
         interval = (
-            f" (95 % interval of the second {100 * low:.0f} to {100 * high:.0f} %)"
+            f" (95 % interval of {labels[1]} {100 * low:.0f} to {100 * high:.0f} %)"
         )
     now, before = (
-        join_words([f"{100 * float(part):.0f} %" for part in parts])
-        for parts in (here, seen)
+        [f"{100 * float(part):.0f} %" for part in parts] for parts in (here, seen)
     )
+    told = [f"{part} for {label}" for part, label in zip(now, labels, strict=True)]
     return [
-        f"The frequencies of the classes are estimated as {now} here{interval}, "
-        f"{before} at the places seen. Such estimates improved the predictions on "
-        "arrival at every place so far."
+        f"The frequencies of the classes are estimated as {join_words(told)} "
+        f"here{interval}, {join_words(before)} at the places seen. "
+        "Such estimates improved the predictions on arrival at every place so far."
     ]
 
 
 def _describe_adapted_effect_of_feature(
-    state: SteadyTableState, feature: int, name: str, n_classes: int
+    state: SteadyTableState, feature: int, name: str, words: EffectWords
 ) -> dict[str, Any]:
     output = find_most_variable_output(state, feature)
     seen = list_effects_by_environment(state, feature, output)
@@ -170,8 +178,8 @@ def _describe_adapted_effect_of_feature(
         for value in adaptation.effects[:, feature, output]
     )
     rows = f"from {int(adaptation.rows):,} rows without labels"
-    told = describe_effects_by_environment(seen, n_classes, output)
-    if not n_classes:
+    told = describe_effects_by_environment(seen, words, feature, output)
+    if not words.classes:
         now = f"here it is {here:.2f} (95 % interval {low:.2f} to {high:.2f}, {rows})"
     elif low <= 1 <= high:
         now = (
@@ -187,7 +195,7 @@ def _describe_adapted_effect_of_feature(
             f"(95 % interval {format_odds_factor(ends[0])} to "
             f"{format_odds_factor(ends[1])}, {rows})"
         )
-    differs = bool(seen) and not min(seen) <= here <= max(seen)
+    differs = bool(seen) and not min(seen.values()) <= here <= max(seen.values())
     what = (
         "means something different here"
         if differs
@@ -195,26 +203,31 @@ def _describe_adapted_effect_of_feature(
     )
     return {
         "feature": name,
-        "seen": [round(value, 4) for value in seen],
+        "seen": [round(value, 4) for value in seen.values()],
         "here": round(here, 4),
         "low": round(low, 4),
         "high": round(high, 4),
         "sentence": (
-            f"`{name}` {what}: at the places seen it {told}; {now}. Predictions rely "
-            "on its meaning here."
+            f"`{name}` {what}: {told}; {now}. Predictions rely on its meaning here."
         ),
     }
 
 
-def _describe_gains_of_adapting(state: SteadyTableState, n_classes: int) -> list[str]:
-    score = "accuracy" if n_classes else "explained variance"
-    return [
-        (
-            f"On arrival at place {one['environment']}, adapting would have changed "
-            f"the {score} from {one['score']:.1f} to {one['adapted']:.1f} %."
+def _describe_gains_of_adapting(
+    state: SteadyTableState, words: EffectWords
+) -> list[str]:
+    score = "accuracy" if words.classes else "explained variance"
+    sentences = []
+    for one in _list_scores_on_arrival(state):
+        number = one["environment"]
+        name = (
+            words.environments[number - 1] if words.environments else f"place {number}"
         )
-        for one in _list_scores_on_arrival(state)
-    ]
+        sentences.append(
+            f"On arrival at {name}, adapting would have changed the {score} from "
+            f"{one['score']:.1f} to {one['adapted']:.1f} %."
+        )
+    return sentences
 
 
 def _list_scores_on_arrival(state: SteadyTableState) -> list[dict[str, Any]]:

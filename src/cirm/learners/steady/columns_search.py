@@ -249,7 +249,9 @@ def find_and_set_aside_unstable_features(
     if len(places.rows) > 1:
         looks = looks + 1
         share = level * compute_share_of_significance_level(int(looks))
-        noise = _compute_unexplained_fraction(state, after) if is_regression else 0.0
+        noise = 0.0
+        if is_regression:
+            noise = _compute_unexplained_fraction(state, after, summaries)
         known = is_named_stable | unstable | entangled
         found, shared = find_unstable_features(after, known, share, noise)
         unstable, entangled = unstable | found, entangled | shared
@@ -272,11 +274,23 @@ def set_features_aside(
 
 
 def _compute_unexplained_fraction(
-    state: SteadyTableState, after: SteadyTableState
+    state: SteadyTableState,
+    after: SteadyTableState,
+    summaries: list[EnvironmentStateUpdate],
 ) -> float:
-    """Return the noise of a regression over the variance of its target."""
+    """Return the noise of a regression over the variance of its target.
+
+    The noise is that of the environments before the stage. In the first stage it is the
+    mean of the noise in each of its environments, which a change between them does not
+    raise.
+    """
+    noise = state.noise[0]
+    if not len(state.places.rows):
+        own = [append_environment_summary_to_state(state, one) for one in summaries]
+        noises = [refit_stable_and_full_regressions(one).noise[0] for one in own]
+        noise = torch.stack(noises) @ (after.places.rows / after.places.rows.sum())
     variance = center_moments(after)[-1, -1] / after.places.rows.sum()
-    return float(state.noise[0] / variance.clamp(min=1e-12)) or 1.0
+    return float(noise / variance.clamp(min=1e-12)) or 1.0
 
 
 def remove_features_from_stable_model(

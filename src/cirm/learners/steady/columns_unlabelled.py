@@ -121,7 +121,7 @@ def set_changed_features_aside(
         return state
     if _has_feature_on_another_scale(state, inputs):
         return state
-    blocks = _list_blocks(state, is_named_stable, is_regression)
+    before, blocks = state, _list_blocks(state, is_named_stable, is_regression)
     for _ in range(MOST_TOGETHER):
         tried = [
             set_features_aside(state, block.features, is_regression)
@@ -136,7 +136,46 @@ def set_changed_features_aside(
             for own in tried
         ]
         state = tried[counts.index(min(counts))]
-    return state
+    found = state.unstable & ~before.unstable
+    # Causes of a number are related to each other given it, whatever has changed.
+    if is_regression or len(state.unit[found].unique()) < 2:
+        return state
+    others = _find_other_related_features(before, found)
+    p_values = [_get_least_p_value_seen(before, part) for part in (others, found)]
+    if p_values[0] >= p_values[1]:
+        return state
+    own = set_features_aside(before, others, is_regression)
+    changed = _find_changed_blocks(own, blocks, basis, level, is_regression)
+    return state if changed else before
+
+
+def _find_other_related_features(state: SteadyTableState, is_found: Tensor) -> Tensor:
+    """Return the stable features [d] that follow one another given the target.
+
+    If they had changed together, it would look as if the columns found had: of two
+    groups of columns whose relation is reversed, these rows cannot tell which one has
+    turned around. What the places seen show of both groups can.
+    """
+    is_unrelated = find_features_unrelated_to_target(state, state.unit)
+    others = state.needed & ~state.unstable & ~is_found & ~is_unrelated
+    return torch.isin(state.unit, state.unit[others])
+
+
+def _get_least_p_value_seen(state: SteadyTableState, features: Tensor) -> float:
+    """Return the least p-value of equal effects of units and clusters in features [d].
+
+    It is multiplied by their number; 1 if there are none. Clusters that have other
+    features, too, do not count.
+    """
+    found = []
+    has_clusters = bool(state.places.cluster_effects.shape[1])
+    for is_cluster in (False, True)[: 1 + has_clusters]:
+        block = state.cluster if is_cluster else state.unit
+        outside = block[state.needed & ~features]
+        leaders = block[features & state.needed].unique()
+        whole = leaders[~torch.isin(leaders, outside)]
+        found += compute_p_values_of_blocks(state, is_cluster)[whole].tolist()
+    return min(1.0, len(found) * min(found, default=1.0))
 
 
 def _find_changed_blocks(

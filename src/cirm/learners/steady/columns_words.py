@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
+from cirm.learners.base import TableNames
 from cirm.learners.steady.columns_learn import summarise_effects_over_environments
 from cirm.learners.steady.columns_state import SteadyTableState
 from cirm.learners.steady.meta_analysis import UNKNOWN
 from cirm.wording import join_words
 
-MOST_NAMED = 20  # effects of environments that one sentence lists
+MOST_OF_NUMBERS = 1e3  # the limit of a feature that has more than two values
+MOST_SHOWN_FACTOR = 1_000  # of odds, as a number
+MOST_SHOWN = 20  # effects of environments that one sentence lists
+MOST_NAMED = 6  # environments that one sentence names
 
 
 def get_column_names_of_features(
@@ -41,15 +46,20 @@ def convert_effect_to_reported_unit(
 ) -> float:
     """Return an effect as users read it.
 
-    For classes, the factor by which the odds change: with a two-valued feature when it
-    has its higher value, else per standard deviation. For regression, the correlation
-    with the target given the other columns.
+    For classes, the factor by which the odds change, with many classes those against
+    the average of the others: with a two-valued feature when it has its higher value,
+    else per standard deviation. For regression, the partial correlation with the
+    target given the other columns.
     """
     noise = float(state.noise[1])
     if noise > 0:
-        size = effect * noise**0.5
+        own = state.places.contrasts.noise[:, feature].log().mean().exp()
+        size = effect * (float(own) * noise) ** 0.5
         return size / (1 + size**2) ** 0.5
-    if float(state.basis.limit[feature]) < 1e3:
+    n_classes = state.places.targets.shape[1]
+    if n_classes > 2:  # measured against the average of all classes
+        effect *= n_classes / (n_classes - 1)
+    if float(state.basis.limit[feature]) < MOST_OF_NUMBERS:
         return math.exp(max(-20.0, min(20.0, effect)))
     # Standardised values of a two-valued feature are -sqrt(q / p) and sqrt(p / q).
     scale = float(state.basis.scale[feature])
@@ -85,13 +95,16 @@ def find_most_variable_output(state: SteadyTableState, feature: int) -> int:
 
 def list_effects_by_environment(
     state: SteadyTableState, feature: int, output: int
-) -> list[float]:
-    """Return the effects of a feature in the environments seen, as users read them."""
+) -> dict[int, float]:
+    """Return the effects of a feature by environment seen, as users read them.
+
+    Environments that do not show the effect are left out.
+    """
     places = state.places
     effects, variances = places.contrasts.compute_effects_and_variances()
     offset = places.targets.shape[1] - effects.shape[2]
-    return [
-        convert_effect_to_reported_unit(
+    return {
+        e: convert_effect_to_reported_unit(
             float(effects[e, feature, output]),
             float(places.inputs[e, feature]),
             float(places.targets[e, output + offset]),
@@ -100,36 +113,104 @@ def list_effects_by_environment(
         )
         for e in range(len(places.rows))
         if float(variances[e, feature, output]) < UNKNOWN
-    ]
+    }
 
 
-def _describe_odds_of_class(n_classes: int, output: int) -> str:
-    if n_classes > 2:
-        return f"the odds of class {output + 1} of {n_classes}"
-    return "the odds of the outcome"
+class EffectWords(NamedTuple):
+    """What is called how in sentences about effects.
+
+    Args:
+        features: For each feature what has the effect.
+        classes: For each class its name; none for regression.
+        environments: For each environment its name; none if they are not known.
+    """
+
+    features: Sequence[str]
+    classes: Sequence[str]
+    environments: Sequence[str]
+
+
+def create_words_for_effects(
+    state: SteadyTableState, columns: list[str], n_classes: int, table: TableNames
+) -> EffectWords:
+    """Return what is called how in sentences about effects.
+
+    Args:
+        state: The state of one replica.
+        columns: The column of each feature.
+        n_classes: Number of classes; 0 for regression.
+        table: The names of features, classes and environments, if they are known.
+    """
+    names = table.features if len(table.features) == len(columns) else columns
+    is_number = state.basis.limit < MOST_OF_NUMBERS
+    features = []
+    for position, (name, column) in enumerate(zip(names, columns, strict=True)):
+        if name != column:  # a category, or that the value is missing
+            features.append(f"`{name}`")
+        elif not n_classes:
+            features.append("it")
+        elif is_number[position]:
+            features.append("each standard deviation of it")
+        else:
+            features.append("its higher value")
+    known = len(table.environments) == len(state.places.rows)
+    return EffectWords(
+        features,
+        _list_class_labels(n_classes, table.classes),
+        table.environments if known else (),
+    )
+
+
+def _list_class_labels(n_classes: int, names: Sequence[str]) -> tuple[str, ...]:
+    if len(names) == n_classes:
+        return tuple(f"class `{name}`" for name in names)
+    if n_classes == 2:
+        return "the other outcome", "the outcome"
+    return tuple(f"class {n} of {n_classes}" for n in range(1, n_classes + 1))
 
 
 def describe_effects_by_environment(
-    effects: list[float], n_classes: int, output: int
+    effects: Mapping[int, float], words: EffectWords, feature: int, output: int
 ) -> str:
-    """Say what a column did in the environments seen."""
-    shown = effects[-MOST_NAMED:]
-    if not shown:
-        return "could not be measured"
-    if not n_classes:
-        numbers = join_words([f"{value:.2f}" for value in shown])
-        return f"had a correlation with the target of {numbers}"
-    numbers = join_words([format_odds_factor(value) for value in shown])
-    return f"multiplied {_describe_odds_of_class(n_classes, output)} by {numbers}"
+    """Say what a column did in the environments seen, by name if these are few.
+
+    Args:
+        effects: As `list_effects_by_environment` returns them.
+        words: What features and classes are called.
+        feature: The feature whose effects these are.
+        output: The output whose effects these are; two classes have one output, that
+            of the second class.
+    """
+    if not effects:
+        return "at the places seen, its effect could not be measured"
+    subject = words.features[feature]
+    if words.classes:
+        label = words.classes[1 if len(words.classes) == 2 else output]
+        did, by = f"multiplied the odds of {label} by", "by "
+        numbers = {e: format_odds_factor(value) for e, value in effects.items()}
+    else:
+        did, by = "had a partial correlation with the target of", ""
+        numbers = {e: f"{value:.2f}" for e, value in effects.items()}
+    if words.environments and len(numbers) <= MOST_NAMED:
+        parts = [
+            f"{number} at {words.environments[e]}" for e, number in numbers.items()
+        ]
+        return f"{subject} {did} {join_words(parts[:1] + [by + p for p in parts[1:]])}"
+    shown = join_words(list(numbers.values())[-MOST_SHOWN:])
+    return f"at the places seen, {subject} {did} {shown}"
 
 
 def format_odds_factor(value: float) -> str:
     """Return a factor of odds as text: 9, 1.4, or 1/8.
 
     Example:
-        >>> [format_odds_factor(factor) for factor in (9.02, 0.125, 1.44)]
-        ['9', '1/8', '1.4']
+        >>> [format_odds_factor(factor) for factor in (9.02, 0.125, 1.44, 5000)]
+        ['9', '1/8', '1.4', 'more than 1,000']
     """
+    if value < 1 / MOST_SHOWN_FACTOR:
+        return f"less than 1/{MOST_SHOWN_FACTOR:,}"
+    if value > MOST_SHOWN_FACTOR:
+        return f"more than {MOST_SHOWN_FACTOR:,}"
     if value < 0.95:
         return f"1/{format_odds_factor(1 / max(value, 1e-9))}"
     return f"{value:.0f}" if value >= 2.5 else f"{value:.2g}"

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from cirm.environments import Stage
+from cirm.learners.base import TableNames
 from cirm.learners.steady import directions_regression as regression
 from cirm.learners.steady import directions_state as states
 from cirm.learners.steady import directions_tables as tables
@@ -26,6 +27,7 @@ from cirm.learners.steady.directions_adapt import (
     correct_stable_logits_by_features,
     estimate_adaptation_of_replica,
 )
+from cirm.learners.steady.directions_compare import LabelledStageRows, Trend
 from cirm.learners.steady.directions_explain import explain_state_of_networks
 from cirm.learners.steady.directions_inputs import fit_input_scale, scale_inputs
 from cirm.learners.steady.directions_kernel import fit_kernel_width
@@ -47,7 +49,6 @@ from cirm.learners.steady.directions_stable import (
 )
 from cirm.learners.steady.directions_stage import (
     FeatureSearchOutcome,
-    LabelledStageRows,
     ReaderTraining,
     UnstableFeatureSearch,
     remove_features_from_rows,
@@ -152,6 +153,7 @@ class SteadyNetworkEngine:
                 hypotheses[r],
                 self.learner.level,
                 int(one.looks),
+                Trend(float(one.trend[0]), int(one.trend[1])),
                 shape,
                 one.scale,
                 self.learner.classes,
@@ -274,7 +276,11 @@ class SteadyNetworkEngine:
         return state._replace(adaptation=stack_states_of_replicas(parts))
 
     def explain(
-        self, state: SteadyNetworkState, columns: Mapping[str, int], environments: int
+        self,
+        state: SteadyNetworkState,
+        columns: Mapping[str, int],
+        environments: int,
+        names: TableNames,
     ) -> dict[str, Any]:
         """Explain which features are unstable and what an adaptation changed."""
         if not self.learner.classes:

@@ -61,7 +61,7 @@ def estimate_adaptation_of_replica(
         gain = len(logits) * (after - before)
         if not refused and not is_gain_worth_its_tables(gain, found, logits.shape[1]):
             refused = 6
-        if not refused and may_misread_feature_leak_class(state, estimate.tables):
+        if not refused and may_estimate_be_leak(state, estimate.tables):
             refused = 4
         is_calibrated = bool(state.calibration.any())  # not in earlier versions
         if (
@@ -162,27 +162,31 @@ def _measure_gains_of_draws(beliefs: Tensor, first: Tensor, second: Tensor) -> T
     return right[1] - right[0]
 
 
-def may_misread_feature_leak_class(
-    state: SteadyNetworkState, estimated_tables: Tensor
-) -> bool:
-    """Whether a feature that is partly misread seems to mean what it meant before.
+def may_estimate_be_leak(state: SteadyNetworkState, estimated_tables: Tensor) -> bool:
+    """Whether a feature seems to mean what it meant before, and may be a leak instead.
 
-    Where it is misread, the stable model may have learned it, which rows with the same
-    frequency of misreadings cannot show. Such a leak has the sign of the environments
-    seen; so an estimate with this sign may be the leak, and one against it is not.
+    Where a feature is partly misread, the stable model may have learned it, which rows
+    with the same frequency of misreadings cannot show. Nor can rows of which fewer
+    contradict the feature than its table has cells off the diagonal. Such a leak has
+    the sign of the environments seen; so an estimate with this sign may be the leak,
+    and one against it is not.
     """
     known = get_unstable_features_of_replica(state)
     seen = pool_value_tables_of_environments(state, len(known))
     if seen is None:
         return False
-    for feature, here, before in zip(known, estimated_tables, seen, strict=True):
-        if (
-            feature.view.does_view_change_rows()
-            or measure_distance_of_nearest_centres(feature.feature) > MISREAD
-        ):
+    counts = state.tables[: int(state.places), : len(known)].double().sum(0)
+    for j, (here, before) in enumerate(zip(estimated_tables, seen, strict=True)):
+        is_hidden = known[j].view.does_view_change_rows()
+        apart = measure_distance_of_nearest_centres(known[j].feature)
+        contradicting = float(counts[j].sum() - counts[j].amax(0).sum())
+        is_leak_known = contradicting >= len(here) * (len(here) - 1)
+        if (is_hidden or apart > MISREAD) and is_leak_known:
             continue
-        effects = [t.log() - t.log().mean(0) for t in (here, before.to(here))]
-        if float((effects[0] * effects[1]).sum()) > 0:
+        # The value of each class is the one that it shows more often than others do.
+        lifts = [table - table.mean(0) for table in (before.to(here), here)]
+        value_of_class = lifts[0].argmax(1, keepdim=True)
+        if float(lifts[1].gather(1, value_of_class).mean()) > 0:
             return True
     return False
 

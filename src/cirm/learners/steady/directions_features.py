@@ -18,17 +18,26 @@ from cirm.learners.steady.directions_search import (
     ChangeTestResult,
     ClassMeansAndScatter,
     PrincipalAxes,
+    RowsWithClasses,
     compute_class_moments,
     compute_means_by_group,
     find_principal_axes_within_classes,
+    find_telling_entries,
     measure_change_of_means_along_pattern,
 )
 
 CHANGED_AXES = (5, 20)  # numbers of axes of a first guess
 CHANGED = 3.0  # standard errors of a change that is hardly chance
-MAY_HAVE_CHANGED = 2.0  # standard errors: the usual limit
+AS_CLEAR = 0.5  # of the greatest separation, from which on candidates are as clear, if
+# they are not read perfectly anyway: a mixture may be as clear as features, where
+# statistics of images tell combinations of them
+SAME_FEATURE = 0.98  # of the rows: readings of one clear feature differ in fewer
+PART_OF_MIXTURE = 0.5  # of the largest change: a mixture of m features that changed
+# alike has sqrt(m) times the z of each, which is half for four
 SEPARATE = 3.3  # standard deviations between values of a feature after the first: a
 # continuum that is cut in the middle has 2.65, features of images 4 to 500
+CLEAR_WITHOUT_NETWORK = 10.0  # standard deviations between values, from which on
+# discriminants read all
 CUT_IN_TWO = 2.65  # standard deviations between halves of a normal distribution
 CUT_IN_MANY = 12**0.5  # between neighbouring parts of an even one in equal parts
 TURNS = 10  # at most; usually values are the same from the third turn on
@@ -54,10 +63,16 @@ class NearestCentreFeature(NamedTuple):
 
 
 class InitialFeature(NamedTuple):
-    """A first guess [n] of a feature, and the axes in which it is looked up."""
+    """A first guess [n] of a feature, and the axes in which it is looked up.
+
+    If `min_separation` is not zero, what it leads to is of use only if values are that
+    far apart, and if there are as many as classes: few entries may tell some of many
+    values only.
+    """
 
     values: Tensor
     axes: PrincipalAxes
+    min_separation: float = 0.0
 
 
 class FeatureWithValues(NamedTuple):
@@ -182,8 +197,11 @@ def build_first_feature_guesses(
 ) -> list[InitialFeature]:
     """Return first guesses: the class as read from the axes that changed most.
 
-    If there are statistics of whole images, also the class that most neighbours have by
-    these alone: values of a feature are clusters of rows.
+    A mark is in few entries of an image, so that the class is also read from those that
+    tell most of it, and from the one pixel and the one statistic that do: a single
+    number is no mixture of features. With statistics of whole images there is also the
+    class that most neighbours have by these alone: values of a feature are clusters of
+    rows.
     """
     classes = int(targets.max()) + 1
     none = torch.zeros_like(targets)
@@ -194,7 +212,21 @@ def build_first_feature_guesses(
         feature = fit_nearest_centre_feature(rows, targets, none, classes, some)
         guesses.append(InitialFeature(compute_feature_values(feature, rows), axes))
     if n_statistics:
-        few = _find_axes_of_last_entries(rows, targets, n_statistics, classes)
+        means = compute_means_by_group(rows, targets, classes)
+        variances = (rows - means[targets]).square().mean(0)
+        counts = torch.bincount(targets, minlength=classes)
+        every = torch.arange(rows.shape[1])
+        pixels, statistics = every[:-n_statistics], every[-n_statistics:]
+        telling, statistic = (
+            part[find_telling_entries(means[:, part], variances[part], counts)]
+            for part in (pixels, statistics)
+        )
+        for entries in (telling, telling[:1], statistic[:1]):
+            few = _find_axes_of_entries(rows, targets, entries, classes)
+            feature = fit_nearest_centre_feature(rows, targets, none, classes, few)
+            values = compute_feature_values(feature, rows)
+            guesses.append(InitialFeature(values, few, CLEAR_WITHOUT_NETWORK))
+        few = _find_axes_of_entries(rows, targets, statistics, classes)
         scores = (
             rows @ fit_nearest_centre_feature(rows, targets, none, classes, few).scores
         )
@@ -214,50 +246,93 @@ def _predict_values_by_neighbours(
     return member[near.indices].sum(1).argmax(-1)
 
 
-def find_clearest_changed_feature(
+def list_clearest_changed_features(
     rows: Tensor,
     targets: Tensor,
     guesses: list[InitialFeature],
     past_moments: ClassMeansAndScatter,
     new_moments: ClassMeansAndScatter,
     axes: PrincipalAxes,
-) -> FeatureWithValues | None:
-    """Return the feature, out of several first guesses, that inputs show most clearly.
+    new_rows: RowsWithClasses | None = None,
+) -> list[FeatureWithValues]:
+    """List the feature that inputs show most clearly, and others as clear as that.
 
-    A mixture of two features, or with what tells the class, is shown less clearly than
-    either. What a feature says of the classes must have changed; if that is certain of
-    none, it is the one that changed most: of the clear ones that may have changed, if
-    there are any, since of many unclear ones some change by chance.
+    It is taken out of several first guesses. A mixture of two features, or with what
+    tells the class, is mostly shown less clearly than either, but has changed more. So
+    clear features come first if they may have changed and have changed by a good part
+    of what any other one has. Otherwise it is the clearest one whose change is sure, or
+    the one that changed most.
     """
-    findings = []
-    classes = len(new_moments.counts)
-    for guess in guesses:
-        for values in (
-            guess.values,
-            _refine_guess_of_feature(rows, targets, guess, classes),
-        ):
-            if len(values.unique()) > 1:
-                pair = values, targets
-                apart = _measure_separation_of_values(rows, *pair, classes, guess.axes)
-                scores = fit_value_discriminants(rows, *pair, classes, guess.axes)
-                z = abs(
-                    measure_change_of_means_along_pattern(
-                        scores.T, past_moments, new_moments, axes
-                    )[0]
-                )
-                feature = fit_nearest_centre_feature(rows, *pair, classes, guess.axes)
-                feature = shrink_centres_to_separation(feature, apart)
-                values = compute_feature_values(feature, rows)
-                findings.append(FeatureWithValues(feature, values, apart, z))
-    sure = [finding for finding in findings if finding.change > CHANGED]
-    if sure:
-        return max(sure, key=lambda finding: finding.separation)
+    parts = past_moments, new_moments, axes, new_rows
+    findings = [
+        finding
+        for guess in guesses
+        for finding in _measure_features_of_guess(rows, targets, guess, *parts)
+    ]
+    largest = max((finding.change for finding in findings), default=0.0)
     clear = [
         finding
         for finding in findings
-        if finding.separation > SEPARATE and finding.change > MAY_HAVE_CHANGED
+        if finding.separation > SEPARATE and finding.change > PART_OF_MIXTURE * largest
     ]
-    return max(clear or findings, key=lambda finding: finding.change, default=None)
+    if not clear:
+        sure = [finding for finding in findings if finding.change > CHANGED]
+        by_separation = sorted(sure, key=lambda finding: -finding.separation)
+        by_change = sorted(findings, key=lambda finding: -finding.change)
+        return (by_separation or by_change)[:1]
+    clear.sort(key=lambda finding: -finding.separation)
+    listed: list[FeatureWithValues] = []
+    for finding in clear:
+        least = min(CLEAR_WITHOUT_NETWORK, AS_CLEAR * clear[0].separation)
+        is_as_clear = finding is clear[0] or finding.separation > least
+        if is_as_clear and not any(_is_same_feature(finding, f) for f in listed):
+            listed.append(finding)
+    return listed
+
+
+def _measure_features_of_guess(
+    rows: Tensor,
+    targets: Tensor,
+    guess: InitialFeature,
+    past_moments: ClassMeansAndScatter,
+    new_moments: ClassMeansAndScatter,
+    axes: PrincipalAxes,
+    new_rows: RowsWithClasses | None,
+) -> list[FeatureWithValues]:
+    """Return the features that a guess and what it leads to are, if of any use."""
+    classes = len(new_moments.counts)
+    findings = []
+    for values in (
+        guess.values,
+        _refine_guess_of_feature(rows, targets, guess, classes),
+    ):
+        count = len(values.unique())
+        if count < 2 or (guess.min_separation and count < len(targets.unique())):
+            continue
+        pair = values, targets
+        apart = _measure_separation_of_values(rows, *pair, classes, guess.axes)
+        if apart < guess.min_separation:
+            continue
+        scores = fit_value_discriminants(rows, *pair, classes, guess.axes)
+        z = measure_change_of_means_along_pattern(
+            scores.T, past_moments, new_moments, axes, new_rows
+        )
+        feature = fit_nearest_centre_feature(rows, *pair, classes, guess.axes)
+        feature = shrink_centres_to_separation(feature, apart)
+        values = compute_feature_values(feature, rows)
+        findings.append(FeatureWithValues(feature, values, apart, abs(z)))
+    return findings
+
+
+def _is_same_feature(one: FeatureWithValues, other: FeatureWithValues) -> bool:
+    """Whether each tells the other in almost all rows, whatever values are called."""
+    k = len(one.feature.centres)
+    counts = torch.bincount(one.values * k + other.values, minlength=k * k)
+    table = counts.unflatten(0, (k, k))
+    return all(
+        float(table.amax(axis).sum()) > SAME_FEATURE * len(one.values)
+        for axis in (0, 1)
+    )
 
 
 def fit_value_discriminants(
@@ -293,15 +368,15 @@ def find_directions_of_feature(
     return axes * (sizes > 1e-6 * sizes[0].clamp(min=1e-12))[:, None]
 
 
-def _find_axes_of_last_entries(
-    rows: Tensor, targets: Tensor, n_entries: int, n_classes: int
+def _find_axes_of_entries(
+    rows: Tensor, targets: Tensor, entries: Tensor, n_classes: int
 ) -> PrincipalAxes:
-    """Return the axes of the last so many entries of rows, within classes."""
+    """Return the axes of some entries of rows, within classes."""
     axes = find_principal_axes_within_classes(
-        compute_class_moments(rows[:, -n_entries:], targets, n_classes)
+        compute_class_moments(rows[:, entries], targets, n_classes)
     )
     vectors = torch.zeros(rows.shape[1], axes.vectors.shape[1]).to(rows)
-    vectors[-n_entries:] = axes.vectors
+    vectors[entries] = axes.vectors
     return PrincipalAxes(vectors, axes.variances)
 
 

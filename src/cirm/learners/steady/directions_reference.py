@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import torch
-from scipy.special import ndtr
 from torch import Tensor
 
 from cirm.learners.steady.directions_training import (
@@ -80,15 +79,13 @@ def count_correct_answers_by_class(
     return tally.index_add_(0, targets.cpu(), parts.cpu())
 
 
-def compute_p_value_of_correct_counts(
-    counts_before: Tensor, counts_here: Tensor
-) -> float:
-    """Return the p-value of a change of how often the answers of a class are right."""
+def compute_z_of_correct_counts(counts_before: Tensor, counts_here: Tensor) -> float:
+    """Return z of a change of how often the answers of a class are right."""
     change, variance = 0.0, 0.0
     for first, second in zip(counts_before.tolist(), counts_here.tolist(), strict=True):
         if min(first[0], second[0]) < 2:
             continue
-        for sign, (n, total, square) in ((1, first), (-1, second)):
+        for sign, (n, total, square) in ((-1, first), (1, second)):
             change += sign * total / n
             variance += max(square / n - (total / n) ** 2, 0.25 / n) / n
-    return float(2 * ndtr(-abs(change) / max(variance, 1e-12) ** 0.5))
+    return change / max(variance, 1e-12) ** 0.5

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from cirm.learners.steady import directions_regression_adapt as adapt
 from cirm.learners.steady import directions_regression_search as search
+from cirm.learners.steady.directions_compare import Trend
 from cirm.learners.steady.directions_inputs import scale_inputs
 from cirm.learners.steady.directions_kernel import fit_kernel_width
 from cirm.learners.steady.directions_regression_search import (
@@ -96,6 +97,7 @@ def observe_regression_stage(
             one.kernel if one.kernel.counts.any() else None,
             one.numbers.halves,
             int(one.looks),
+            Trend(float(one.trend[0]), int(one.trend[1])),
         )
         outcome = search.search_for_unstable_numbers(
             inputs[r].flatten(1),
@@ -305,6 +307,7 @@ def _update_regression_state_of_replica(
         kernel=outcome.kernel,
         found=torch.tensor(float(len(values))),
         looks=torch.tensor(float(outcome.looks)),
+        trend=torch.tensor([outcome.trend.total, float(outcome.trend.n_changes)]),
         unexplained=state.unexplained + float(outcome.is_unexplained),
         leak=torch.tensor([*leak, float(stable[4].square())]),
         numbers=state.numbers._replace(stable=stable, halves=outcome.halves),

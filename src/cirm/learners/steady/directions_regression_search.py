@@ -13,6 +13,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from cirm.learners.steady.directions_compare import (
+    EnvironmentComparison,
+    ObservedEnvironment,
+    Trend,
+    find_most_changed_environment,
+)
 from cirm.learners.steady.directions_kernel import compute_kernel_features
 from cirm.learners.steady.directions_regression_slopes import (
     SlopesOfHalves,
@@ -33,11 +39,7 @@ from cirm.learners.steady.directions_search import (
     PrincipalAxes,
     pool_class_moments_of_environments,
 )
-from cirm.learners.steady.directions_stage import (
-    EnvironmentComparison,
-    compute_significance_level,
-    find_most_changed_environment,
-)
+from cirm.learners.steady.directions_stage import compute_significance_level
 from cirm.learners.steady.directions_statistics import (
     ImageStatisticsScale,
     append_image_statistics,
@@ -81,18 +83,21 @@ class NumberSearchOutcome(NamedTuple):
     kernel: ClassMeansAndScatter
     halves: SlopesOfHalves
     looks: int
+    trend: Trend
 
 
 class PastOfSearch(NamedTuple):
-    """What is kept of earlier environments, and the number of tests so far.
+    """What is kept of earlier environments, and of the tests so far.
 
-    `kernel` is missing if its random features are no longer comparable.
+    `looks` is their number, and `trend` what changed since a number was found. `kernel`
+    is missing if its random features are no longer comparable.
     """
 
     moments: ClassMeansAndScatter | None
     kernel: ClassMeansAndScatter | None
     halves: SlopesOfHalves
     looks: int
+    trend: Trend
 
 
 class NumberSearchSettings(NamedTuple):
@@ -134,9 +139,14 @@ def search_for_unstable_numbers(
     comparisons = len(series) - 1
     alpha = compute_significance_level(settings.level, past.looks, comparisons)
     found: list[FoundNumber] = []
-    is_unexplained, is_hidden = False, True
+    is_unexplained, is_hidden, trend = False, True, past.trend
     while len(values) < MOST_NUMBERS and comparisons:
-        compared = find_most_changed_environment(series, None, [] if found else kernels)
+        compared = find_most_changed_environment(
+            [ObservedEnvironment(moments) for moments in series],
+            [] if found else [ObservedEnvironment(moments) for moments in kernels],
+            trend=None if found else past.trend,
+        )
+        trend = compared.trend or trend
         if compared.p_value >= alpha:
             break
         turn = next(i for i, m in enumerate(series) if m is compared.here)
@@ -178,6 +188,7 @@ def search_for_unstable_numbers(
         kernel,
         reduce(pool_slopes_of_halves, halves),
         past.looks + comparisons,
+        Trend() if found else trend,
     )
 
 

@@ -22,9 +22,13 @@ RANK = 300  # rows of the factor of the scatter: all that 1,000 small images var
 AXES = 50  # leading axes that are tested one by one
 ROWS_OF_AXIS = 10  # that are needed for each: with 54 rows in 50 axes, whose variances
 # come from the same rows, two of three null draws had a p-value below 0.05
-WEIGHTS = 0.3, 0.1, 0.3, 0.3  # of the tests: discriminant, axes, discriminant of a
-# kernel, easiest predictor
+WEIGHTS = 0.225, 0.1, 0.225, 0.225, 0.225  # of the tests: discriminant, axes,
+# discriminant of a kernel, easiest predictor, entries that tell most
 MOST_P_VALUE = 0.99  # so that one test in which nothing changes outvotes no other
+ROWS_OF_POOLED_VARIANCE = 10.0  # that the variance of all rows counts for: more than
+# a class of few rows has, much less than one of many
+TELLING_ENTRIES = 5  # a mark has at least as many pixels
+RIDGE_OF_ENTRIES = 0.1  # of their discriminant, in mean variances: they are few
 RIDGE = 30.0  # of the discriminant, in mean variances; 10 to 100 find the same
 
 
@@ -43,6 +47,13 @@ class ClassMeansAndScatter(NamedTuple):
         return max(1.0, float(self.counts.sum()))
 
 
+class RowsWithClasses(NamedTuple):
+    """Rows [n, d] and their classes [n]."""
+
+    rows: Tensor
+    targets: Tensor
+
+
 class PrincipalAxes(NamedTuple):
     """Axes [d, a] of the inputs, and the variance [a] within classes along each."""
 
@@ -56,15 +67,22 @@ class PrincipalAxes(NamedTuple):
 
 
 class ChangeTestResult(NamedTuple):
-    """The p-values of a change: along the discriminant, and of each axis [a].
+    """A change: z along the discriminant, and the p-value of each axis [a].
+
+    z is positive if classes differ more than before.
 
     `size` estimates the squared length of the change along these axes, in standard
     errors: the sum of squares less what chance contributes.
     """
 
-    discriminant: float
+    discriminant_z: float
     axes: Tensor
     size: float
+
+    @property
+    def discriminant(self) -> float:
+        """The p-value of a change along the discriminant."""
+        return convert_z_to_p_value(self.discriminant_z)
 
     @property
     def corrected_p_value_of_axes(self) -> float:
@@ -76,7 +94,7 @@ class ChangeTestResult(NamedTuple):
     def p_value(self) -> float:
         """The p-value of any change, from both tests together."""
         return combine_p_values_of_tests(
-            (self.discriminant, self.corrected_p_value_of_axes, None, None)
+            (self.discriminant, self.corrected_p_value_of_axes, None, None, None)
         )
 
 
@@ -138,10 +156,11 @@ def measure_change_of_class_means(
     past_moments: ClassMeansAndScatter,
     new_moments: ClassMeansAndScatter,
     axes: PrincipalAxes,
+    new_rows: RowsWithClasses | None = None,
 ) -> ChangeTestResult:
     """Test whether the differences between class means changed."""
     weights = compute_precision_of_class_means(past_moments, new_moments)
-    p_value = compute_p_value_along_discriminant(past_moments, new_moments, axes, RIDGE)
+    z = compute_z_along_discriminant(past_moments, new_moments, axes, RIDGE, new_rows)
     n_rows = past_moments.count_rows() + new_moments.count_rows()
     count = min(AXES, max(1, int(n_rows / ROWS_OF_AXIS)))
     few = PrincipalAxes(axes.vectors[:, :count], axes.variances[:count])
@@ -151,33 +170,83 @@ def measure_change_of_class_means(
     freedom = max(1, int((weights > 0).sum()) - 1)
     p_values = torch.tensor(chdtrc(freedom, squares.cpu().numpy()))
     size = float(squares.sum()) - freedom * len(squares)
-    return ChangeTestResult(p_value, p_values, size)
+    return ChangeTestResult(z, p_values, size)
 
 
-def compute_p_value_along_discriminant(
+def convert_z_to_p_value(z: float) -> float:
+    """Return the two-sided p-value of a standard normal number."""
+    return float(2 * ndtr(-abs(z)))
+
+
+def compute_z_along_discriminant(
     past_moments: ClassMeansAndScatter,
     new_moments: ClassMeansAndScatter,
     axes: PrincipalAxes,
     ridge: float,
+    new_rows: RowsWithClasses | None = None,
 ) -> float:
-    """Return the p-value of a change of class means along their discriminant.
+    """Return z of a change of class means along their discriminant.
 
     It is the direction in which pooled class means differ most, in units of the scatter
     with a ridge in mean variances. Since the rows that it is tested on determine the
     scatter, z is multiplied by 1 - degrees of freedom / rows, as residuals are in
-    generalised cross-validation.
+    generalised cross-validation. If the new rows are at hand, they tell how much each
+    class varies. Otherwise all are taken to vary alike.
     """
     pooled = compute_pooled_class_means(past_moments, new_moments)
     ridged = axes.variances + ridge * axes.variances.mean()
     pattern = (pooled @ axes.vectors / ridged) @ axes.vectors.T
-    z, _ = measure_change_of_means_along_pattern(
-        pattern, past_moments, new_moments, axes
+    z = measure_change_of_means_along_pattern(
+        pattern, past_moments, new_moments, axes, new_rows
     )
     freedom = float((axes.variances / ridged).sum())
-    z = z * max(
-        0.0, 1 - freedom / (past_moments.count_rows() + new_moments.count_rows())
+    rows = past_moments.count_rows() + new_moments.count_rows()
+    return z * max(0.0, 1 - freedom / rows)
+
+
+def compute_z_of_telling_entries(
+    past_moments: ClassMeansAndScatter,
+    new_moments: ClassMeansAndScatter,
+    new_rows: RowsWithClasses,
+) -> float:
+    """Return z of a change of the few entries that tell the classes best.
+
+    A mark is in few pixels, and a colour in few statistics. Which entries tell classes
+    in all rows together does not depend on the change. All are standardised.
+    """
+    precision = compute_precision_of_class_means(past_moments, new_moments)
+    means = compute_pooled_class_means(past_moments, new_moments)
+    centred = new_rows.rows - new_moments.means[new_rows.targets]
+    variances = centred.square().mean(0)
+    entries = find_telling_entries(means, variances, precision)
+    scale = variances[entries].clamp(min=1e-12).sqrt()
+
+    def keep_entries(rows: Tensor) -> Tensor:
+        return rows[:, entries] / scale
+
+    past, new = (
+        ClassMeansAndScatter(m.counts, keep_entries(m.means), keep_entries(m.factor))
+        for m in (past_moments, new_moments)
     )
-    return float(2 * ndtr(-abs(z)))
+    axes = find_principal_axes_within_classes(
+        pool_class_moments_of_environments(past, new)
+    )
+    rows = new_rows._replace(rows=keep_entries(new_rows.rows))
+    return compute_z_along_discriminant(past, new, axes, RIDGE_OF_ENTRIES, rows)
+
+
+def find_telling_entries(
+    class_means: Tensor, variances: Tensor, weights: Tensor
+) -> Tensor:
+    """Return the few entries whose means [k, d] tell the classes best.
+
+    In units of their variance within classes [d], with a weight [k] for each class.
+    Entries that hardly vary are compared as if they varied a thousandth of the mean.
+    """
+    shares = weights.to(class_means) / weights.sum().clamp(min=1e-12)
+    between = shares @ (class_means - shares @ class_means).square()
+    told = between / (variances + 1e-3 * variances.mean()).clamp(min=1e-12)
+    return told.argsort(descending=True)[:TELLING_ENTRIES]
 
 
 def measure_change_of_means_along_pattern(
@@ -185,21 +254,59 @@ def measure_change_of_means_along_pattern(
     past_moments: ClassMeansAndScatter,
     new_moments: ClassMeansAndScatter,
     axes: PrincipalAxes,
-) -> tuple[float, float]:
-    """Return z and the p-value of a change of the sum of pattern [k, d] times means.
+    new_rows: RowsWithClasses | None = None,
+) -> float:
+    """Return z of a change of the sum of a pattern [k, d] times means.
 
     The pattern must not depend on the change itself; means pooled over all rows do not.
+    Without rows it is projected onto the axes, and classes are taken to vary alike
+    along them. With the new rows, these tell how much each class varies.
     """
     weights = compute_precision_of_class_means(past_moments, new_moments)
     known = weights > 0
     if known.sum() < 2:
-        return 0.0, 1.0
+        return 0.0
     pattern = (pattern - pattern[known].mean(0)) * known[:, None]
-    along = pattern @ axes.vectors
-    change = ((new_moments.means - past_moments.means) @ axes.vectors * along).sum()
-    spread = (along.square() @ axes.variances)[known] / weights[known]
-    z = float(change / spread.sum().sqrt().clamp(min=1e-12))
-    return z, float(2 * ndtr(-abs(z)))
+    if new_rows is None:
+        pattern = pattern @ axes.vectors @ axes.vectors.T
+        variances = (pattern @ axes.vectors).square() @ axes.variances
+    else:
+        before, here = (
+            (moments.factor @ pattern.T).square().sum(0)
+            for moments in (past_moments, new_moments)
+        )
+        rows = past_moments.count_rows() + new_moments.count_rows()
+        variances = (before + here) / max(1.0, rows - int(known.sum()))
+        variances = variances * _estimate_variance_ratios(pattern, new_rows, here)
+    change = ((new_moments.means - past_moments.means) * pattern).sum()
+    spread = variances[known] / weights[known]
+    return float(change / spread.sum().sqrt().clamp(min=1e-12))
+
+
+def _estimate_variance_ratios(
+    pattern: Tensor, rows_with_classes: RowsWithClasses, scatter: Tensor
+) -> Tensor:
+    """Return by which factors [k] the variance of classes exceeds what moments tell.
+
+    A class mostly varies along its own pattern [k, d], in which it differs from others:
+    ten digits have three times the variance there that all rows have. This factor is
+    shrunk towards 1, as if ten more rows varied as all do. The other one is what the
+    `scatter` [k] of the rows along the patterns lacks, since its rank is bounded.
+    """
+    rows, targets = rows_with_classes
+    scores = rows @ pattern.T
+    scores = scores - compute_means_by_group(scores, targets, len(pattern))[targets]
+    own = scores.gather(1, targets[:, None])[:, 0].square()
+    counts = torch.bincount(targets, minlength=len(pattern))
+    freedom = max(1, len(targets) - int((counts > 0).sum()))
+    whole = scores.square().sum(0)
+    pooled = whole / freedom
+    is_constant = pooled <= 1e-9 * pooled.max()
+    sums = torch.zeros_like(pooled).index_add_(0, targets, own)
+    rows_of_class = (counts - 1).clamp(min=0) + ROWS_OF_POOLED_VARIANCE
+    ratios = sums / pooled.clamp(min=1e-300) + ROWS_OF_POOLED_VARIANCE
+    missing = (whole / scatter.clamp(min=1e-300)).clamp(min=1)
+    return torch.where(is_constant, 1.0, missing * ratios / rows_of_class)
 
 
 def compute_precision_of_class_means(

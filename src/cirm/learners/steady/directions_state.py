@@ -85,6 +85,8 @@ class SteadyNetworkState(NamedTuple):
         taught: A network that reads a feature, [replica, member, p].
         found: Number of features, [replica].
         looks: Number of tests between environments, [replica].
+        trend: Sum of their changes since a feature was found, in standard errors, and
+            their number, [replica, 2].
         p_values: The p-value with which each feature was found, [replica, feature].
         unexplained: Number of stages with a change that no feature explains, [replica].
         tables: Counts by place, [replica, place, feature, class, value].
@@ -115,6 +117,7 @@ class SteadyNetworkState(NamedTuple):
     taught: Tensor
     found: Tensor
     looks: Tensor
+    trend: Tensor
     p_values: Tensor
     unexplained: Tensor
     tables: Tensor
@@ -158,6 +161,7 @@ def create_initial_directions_state(members: Tensor) -> SteadyNetworkState:
         taught=torch.zeros_like(members),
         found=zero,
         looks=zero,
+        trend=torch.zeros(replicas, 2),
         p_values=empty,
         unexplained=zero,
         tables=empty,

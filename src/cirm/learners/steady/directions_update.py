@@ -48,6 +48,7 @@ def build_state_after_feature_search(
         kernel=outcome.kernel,
         found=torch.tensor(float(len(outcome.values))),
         looks=torch.tensor(float(outcome.looks)),
+        trend=torch.tensor([outcome.trend.total, float(outcome.trend.n_changes)]),
         unexplained=state.unexplained + float(outcome.is_unexplained),
         leak=torch.tensor(
             [held_out_logits.leak.size, held_out_logits.leak.error, right]

@@ -86,11 +86,7 @@ def fit_feature_hiding_view(
     are left as they are if their channels do not depend on the feature.
     """
     k, channels = n_classes, count_image_channels(shape)
-    even = torch.eye(channels).to(rows).expand(k, -1, -1)
-    nothing = torch.zeros(k, rows.shape[1]).to(rows)
-    zero = torch.tensor(0.0)
-    still = torch.zeros(k, channels).to(rows)
-    none = FeatureHidingView(even, still, nothing, nothing[0], zero)
+    none = build_view_that_hides_nothing(rows, n_classes, shape)
     if len(shape) != 3:
         return none
     cells = torch.nn.functional.one_hot(values * k + targets, k * k).to(rows)
@@ -109,7 +105,7 @@ def fit_feature_hiding_view(
     offset = _fit_channel_offset(
         mixing, pixels.mean(2), values, targets, shared, common
     )
-    return FeatureHidingView(mixing, offset, nothing, nothing[0], zero)
+    return none._replace(mixing=mixing, offset=offset)
 
 
 def add_mean_pattern_to_hiding_view(
@@ -183,12 +179,18 @@ def _measure_clear_differences_of_means(
     return torch.where(gaps.square() > clear * noise, gaps, 0.0)
 
 
-def build_view_that_hides_nothing(view: FeatureHidingView) -> FeatureHidingView:
-    """Return the view in which rows look as they are."""
-    even = torch.eye(view.mixing.shape[-1]).to(view.mixing)
-    parts = view.offset, view.pattern, view.erased, view.turn
+def build_view_that_hides_nothing(
+    rows: Tensor, n_classes: int, shape: tuple[int, ...]
+) -> FeatureHidingView:
+    """Return the view in which rows [n, d] of inputs of a shape look as they are."""
+    channels = count_image_channels(shape)
+    nothing = torch.zeros(n_classes, rows.shape[1]).to(rows)
     return FeatureHidingView(
-        even.expand_as(view.mixing), *(torch.zeros_like(part) for part in parts)
+        mixing=torch.eye(channels).to(rows).expand(n_classes, -1, -1),
+        offset=torch.zeros(n_classes, channels).to(rows),
+        pattern=nothing,
+        erased=nothing[0],
+        turn=torch.tensor(0.0),
     )
 
 

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from cirm.environments import Stage
-from cirm.learners.base import Learner
+from cirm.learners.base import NO_NAMES, Learner, TableNames
 from cirm.likelihoods import CrossEntropy
 from cirm.networks import MLP
 from cirm.randomness import Randomness
@@ -73,6 +73,7 @@ class SteadyEngine(Protocol):
         state: Any,  # noqa: ANN401
         columns: Mapping[str, int],
         environments: int,
+        names: TableNames,
     ) -> dict[str, Any]:
         """Explain which features are unstable and what an adaptation changed."""
 
@@ -120,8 +121,8 @@ class Steady(Learner[Any]):
     defaults = {"hidden": (100,), "activation": "relu", "dropout": 0.5}
     min_steps = 0  # training stops early by held-out rows
     adapts = True
-    revision = 13
-    table_revision = 9
+    revision = 14
+    table_revision = 10
     added_later: ClassVar[tuple[str, ...]] = (
         "state.cluster",
         "state.column",
@@ -143,6 +144,7 @@ class Steady(Learner[Any]):
         "state.arrivals.frequency_misses",
         "state.adaptation.found",
         "state.calibration",
+        "state.trend",
         "state.numbers.readers.scores",
         "state.numbers.readers.pattern",
         "state.numbers.readers.centre",
@@ -233,10 +235,11 @@ class Steady(Learner[Any]):
         state: Any,  # noqa: ANN401
         columns: Mapping[str, int] | None = None,
         environments: int = 1,
+        names: TableNames = NO_NAMES,
     ) -> dict[str, Any]:
         """Return the unstable features, their effects, and what was adapted."""
         return self._create_engine_for_inputs().explain(
-            state, columns or {}, environments
+            state, columns or {}, environments, names
         )
 
     def list_unstable_features(self, state: Any) -> list[list[str]]:  # noqa: ANN401

@@ -154,6 +154,7 @@ def check_state_of_directions_engine(
         "rows": (rows, MOST_ROWS),
         "reasons": (refused, len(REFUSALS) - 1),
         "tests": (state.looks, MOST_ROWS),
+        "changes": (state.trend[:, 1], MOST_ROWS),
         "stages without an explanation": (state.unexplained, MOST_ROWS),
         "known features": (state.reference.views, MOST_FEATURES),
     }
