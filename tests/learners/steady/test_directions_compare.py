@@ -17,7 +17,11 @@ from cirm.learners.steady.directions_features import (
     list_clearest_changed_features,
 )
 from cirm.learners.steady.directions_hiding import FeatureHider
-from cirm.learners.steady.directions_stage import compute_significance_level
+from cirm.learners.steady.directions_stage import (
+    _does_feature_explain_change,
+    compute_significance_level,
+    remove_directions_from_rows,
+)
 from cirm.learners.steady.directions_statistics import (
     append_image_statistics,
     count_image_statistics,
@@ -282,3 +286,26 @@ def test_moments_of_environments_are_those_of_all_rows_about_their_own_means():
     torch.testing.assert_close(pooled.factor.T @ pooled.factor, scatter)
     first = environments[0]
     assert torch.equal(first.rows.rows, rows[places == 0])
+
+
+@pytest.mark.parametrize(
+    ("explained", "is_explained"), [(0.8, True), (0.6, True), (0.4, False)]
+)
+def test_what_is_read_unclearly_must_explain_most_of_a_change(explained, is_explained):
+    generator = torch.Generator().manual_seed(1)
+    targets = torch.arange(2000) % 2
+    rows = torch.randn(2, 2000, 30, generator=generator).double()
+    shift = torch.zeros(30).double()
+    shift[:2] = torch.tensor([explained, 1 - explained]).sqrt()  # of length 1
+    rows[1] += targets[:, None] * shift
+    places = torch.arange(2).repeat_interleave(2000)
+    stage = LabelledStageRows(rows.flatten(0, 1), targets.repeat(2), places)
+    first = torch.eye(30)[:1].double()
+    without = remove_directions_from_rows(stage.rows, first)
+    before, after = (
+        find_most_changed_environment(observe_environments(x, stage, None, 2), [])
+        for x in (stage.rows, without)
+    )
+    assert max(before.p_value, after.p_value) < 1e-6
+    assert _does_feature_explain_change(before, after, 0.05) == is_explained
+    assert _does_feature_explain_change(before, after._replace(p_value=0.2), 0.05)

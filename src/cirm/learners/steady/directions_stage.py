@@ -52,7 +52,7 @@ LATER_LOOKS = 0.18  # of the level, over k (1 + k / 20) at the k-th comparison
 MAY_HAVE_CHANGED = 2.0  # standard errors: the usual limit
 CONTRADICTED = 0.08  # of the classes at least; a reader that is right more often
 # goes by stable features as well, so that its answers are no shortcut
-EXPLAINED = 0.25  # of a change at least, by what is read unclearly; if most of it
+EXPLAINED = 0.5  # of a change at least, by what is read unclearly; if most of it
 # remains, it is not a shortcut that changed, but what examples of the classes look like
 
 
