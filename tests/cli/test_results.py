@@ -44,3 +44,22 @@ def test_every_picture_of_the_page_of_results_is_kept():
     pictures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", PAGE)
     assert pictures
     assert [name for name in pictures if not (DOCS / name).is_file()] == []
+
+
+@pytest.mark.parametrize(
+    ("page", "sentence"),
+    [
+        ("../README.md", r"(\d+) match, (\d+) are better and (\d+) differ"),
+        (
+            "reproduction.md",
+            r"(\d+) of ours match, (\d+) are better by a rule, and (\d+)",
+        ),
+        ("reproduction.md", r"\| all \| [\d, ]+ \| (\d+), (\d+), (\d+) \|"),
+    ],
+)
+def test_other_pages_count_the_verdicts_as_the_page_of_results_does(page, sentence):
+    (counts,) = re.findall(
+        r"(\d+) match ours, (\d+) of ours .+? and (\d+) differ", PAGE
+    )
+    text = (DOCS / page).read_text("utf-8")
+    assert re.findall(sentence, text) == [counts]
