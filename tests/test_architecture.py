@@ -71,8 +71,15 @@ SHARED = {
     | {"table_files", "array_files", "image_files", "standard_input"}
     | {"values", "number_formats", "date_formats"}
     | {"downloads", "image_sets", "idx", "shortcut_images"}
-    | {"public", "public_tables", "public_downloads"}
-    | {"encoders", "encoder_packages", "open_sources", "features", "text_columns"},
+    | {"public", "public_tables", "public_downloads", "example_draws"}
+    | {
+        "encoders",
+        "encoder_checksums",
+        "encoder_packages",
+        "open_sources",
+        "features",
+        "text_columns",
+    },
 }
 
 ROOT = Path(__file__).parents[1] / "src" / "cirm"

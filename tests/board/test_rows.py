@@ -14,10 +14,10 @@ def test_every_built_in_learner_has_a_row():
 
 
 def test_a_learner_brings_all_of_its_rows():
-    rows = list_leaderboard_learners(["jtt", "groupdro, true groups"])
+    rows = list_leaderboard_learners(["dfr", "groupdro, true groups"])
     assert [row.name for row in rows] == [
-        "jtt",
-        "jtt after eiil",
+        "dfr",
+        "dfr after eiil",
         "groupdro, true groups",
     ]
     assert [row.infer for row in rows] == ["", "eiil", ""]

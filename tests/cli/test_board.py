@@ -4,6 +4,8 @@ import json
 import re
 import shutil
 
+import numpy as np
+import pandas as pd
 import pytest
 
 
@@ -24,6 +26,41 @@ import pytest
 )
 def test_wrong_arguments_give_one_line_and_status_2(refused, words, message):
     refused(["board", *words], message)
+
+
+def write_table(folder, weight, rows=60):
+    """Three places whose outcome follows x, with some weight of the noise."""
+    folder.mkdir(parents=True)
+    for seed, name in enumerate("abc"):
+        rng = np.random.default_rng(seed)
+        x, noise = rng.normal(size=(2, rows))
+        y = np.where(x + weight * noise > 0, "yes", "no")
+        pd.DataFrame({"x": x, "y": y}).to_csv(folder / f"{name}.csv", index=False)
+
+
+def test_a_table_of_your_own_must_be_one(refused, tmp_path_factory):
+    refused(["board", "--quick", "--table", "nowhere:y"], "no folder 'nowhere'")
+    folder = tmp_path_factory.mktemp("tables") / "data"
+    write_table(folder, 1.0)
+    refused(["board", "--quick", "--table", f"{folder}:z"], "no column 'z'")
+
+
+@pytest.mark.integration
+def test_tables_in_folders_of_one_name_have_scores_of_their_own(cirm, tmp_path):
+    words = ["board", "--quick", "--column", "data", "--seeds", "2", "--trials", "1"]
+    words += ["--learner", "logistic", "--workers", "1", "--examples", "40"]
+    words += ["--out", str(tmp_path / "out")]
+    for name, weight in (("clear", 0.1), ("noisy", 4.0)):
+        write_table(tmp_path / name / "data", weight)
+        words += ["--table", f"{tmp_path / name / 'data'}:y"]
+    status, _, error = cirm(*words)
+    assert status == 0, error
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert [c["name"] for c in summary["columns"]] == ["data", "noisy/data"]
+    cells = summary["cells"]["logistic"]
+    assert cells["data"]["unseen"]["mean"] > cells["noisy/data"]["unseen"]["mean"] + 10
+    # Each seed draws 40 of the 60 rows, so that seeds differ.
+    assert cells["noisy/data"]["unseen"]["std"] > 0
 
 
 @pytest.mark.integration

@@ -1,5 +1,6 @@
 """Frozen encoders: features once for each content, by the encoder of the model only."""
 
+import copy
 import hashlib
 import json
 import sys
@@ -13,6 +14,7 @@ from PIL import Image
 from torch import nn
 
 from cirm import fit, load, predict, save, update
+from cirm.data.encoder_checksums import compute_checksum_of_own_encoder
 from cirm.data.encoders import (
     EncoderIdentity,
     open_frozen_encoder,
@@ -115,6 +117,60 @@ def test_other_weights_have_features_of_their_own(colors):
         encode_image_files_as_features(files, two),
         rtol=1e-5,
     )
+
+
+class Power(nn.Module):
+    """The mean colour, to a power that is no parameter."""
+
+    def __init__(self, power):
+        super().__init__()
+        self.power = power
+
+    def forward(self, images):
+        return images.mean((2, 3)) ** self.power
+
+
+SHIFT = 1.0
+
+
+def shift_colors(images):
+    return images.mean((2, 3)) + SHIFT
+
+
+def make_closure(factor):
+    return lambda images: factor * images.mean((2, 3))
+
+
+def stack(activation, pooling):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 2, 3), activation, pooling)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (nn.AdaptiveAvgPool2d(1), nn.AdaptiveMaxPool2d(1)),
+        (nn.AdaptiveAvgPool2d(1), nn.AdaptiveAvgPool2d(2)),
+        (
+            stack(nn.ReLU(), nn.AdaptiveAvgPool2d(1)),
+            stack(nn.Sigmoid(), nn.AdaptiveAvgPool2d(1)),
+        ),
+        (Power(1), Power(2)),
+        (make_closure(1), make_closure(2)),
+        (make_closure(np.ones(3)), make_closure(np.arange(3.0))),
+        (make_closure(nn.Linear(1, 1)), make_closure(nn.Linear(1, 2))),
+    ],
+)
+def test_encoders_that_differ_in_anything_but_weights_are_told_apart(one, other):
+    first, second = (compute_checksum_of_own_encoder("own", e) for e in (one, other))
+    assert first != second
+    assert first == compute_checksum_of_own_encoder("own", copy.deepcopy(one))
+
+
+def test_an_encoder_is_another_one_if_a_constant_that_it_reads_changes(monkeypatch):
+    before = compute_checksum_of_own_encoder("own", shift_colors)
+    monkeypatch.setitem(globals(), "SHIFT", 2.0)
+    assert compute_checksum_of_own_encoder("own", shift_colors) != before
 
 
 def test_the_users_module_is_neither_trained_nor_changed(colors):

@@ -164,7 +164,7 @@ def test_a_folder_with_too_few_places_is_refused(folder, tmp_path):
         PlantedShortcutTable(
             str(folder), "ill", examples=60, environments=3
         ).draw_problem((0,))
-    with pytest.raises(FileNotFoundError, match="there is no folder"):
+    with pytest.raises(FileNotFoundError, match="There is no folder"):
         PlantedShortcutTable(str(tmp_path / "nowhere"), "ill").draw_problem((0,))
 
 

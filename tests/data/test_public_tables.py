@@ -112,6 +112,26 @@ def test_an_imported_table_gives_the_environments_of_its_folder(tmp_path):
     )
 
 
+def test_a_part_of_a_data_set_is_called_a_part_wherever_it_is_used(
+    tmp_path, cirm, monkeypatch
+):
+    import_public_dataset("gas-turbine", write_years(tmp_path / "original"))
+    part = "90 examples in 3 environments, of 36,733 in 5: not the whole data set"
+    assert GasTurbine().describe().startswith(f"gas-turbine: {part}")
+    _, printed, _ = cirm("data", "list")
+    assert "3 of 5" in printed and "90 of 36,733" in printed
+    _, printed, _ = cirm("data", "fetch", "gas-turbine")
+    assert part in printed
+    assert "To replace it by the whole data set, remove this folder" in printed
+    rows = dict.fromkeys(("2011", "2012", "2013"), 30)
+    monkeypatch.setattr(
+        GasTurbine, "origin", dataclasses.replace(GasTurbine.origin, rows=rows)
+    )
+    assert GasTurbine().describe() == ""
+    _, printed, _ = cirm("data", "fetch", "gas-turbine")
+    assert "complete" in printed and "To replace" not in printed
+
+
 def test_an_import_that_fails_leaves_no_trace_and_a_second_one_is_refused(tmp_path):
     folder = write_years(tmp_path / "original")
     make_turbine_rows(5, 0).drop(columns="TIT").to_csv(folder / "gt_2012.csv")
@@ -227,7 +247,7 @@ def test_a_download_is_unpacked_converted_and_kept(tmp_path, serve, monkeypatch)
     monkeypatch.setattr(GasTurbine, "origin", origin)
     home, rows = download_public_dataset("gas-turbine")
     assert sum(rows.values()) == 150 and len(GasTurbine().draw_problem((0,)).train) == 4
-    assert download_public_dataset("gas-turbine") == (home, {})
+    assert download_public_dataset("gas-turbine") == (home, rows)
 
 
 def test_an_archive_without_a_file_is_refused(tmp_path, serve, monkeypatch):

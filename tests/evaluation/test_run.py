@@ -94,6 +94,13 @@ def test_coefficients_are_compared_with_the_truth():
     assert max(found.values()) < 1e-3
 
 
+def test_trees_have_no_coefficients():
+    truth = torch.tensor([[[1.0, 0.0], [1.0, 0.0]]])
+    given = Problem((environment("a", 1.0, 60),), truth=truth)
+    rows = run("boosting", given, "joint", (0,))
+    assert not [r for r in rows if getattr(r, "metric", "") == "coefficients"]
+
+
 def test_an_intercept_is_no_part_of_the_coefficients():
     truth = torch.tensor([[[1.0, 0.0], [1.0, 0.0]]])
     given = Problem((environment("a", 1.0, offset=5.0),), truth=truth)

@@ -85,6 +85,22 @@ def test_the_most_frequent_values_of_a_group_are_scored(clinic):
     assert later["missing"]["rows"] == 1
 
 
+def test_the_worst_group_of_a_column_is_named_among_those_with_enough_rows(clinic):
+    model = fit(clinic(200, 0.9, 0), "outcome", learner="erm", settings=FEW)
+    frame = clinic(100, 0.9, 1)
+    frame["ward"] = ["rare"] * 19 + ["east"] * 40 + ["west"] * 41
+    wrong = frame["outcome"].map({"ill": "well", "well": "ill"})
+    frame["outcome"] = frame["outcome"].where(frame["ward"] == "west", wrong)
+    scores = evaluate(model, frame, groups=["ward"])
+    wards = scores["groups"]["ward"]
+    assert scores["worst_groups"] == {"ward": {"group": "east", **wards["east"]}}
+    (note,) = [text for text in scores["notes"] if "worst group" in text]
+    assert "the worst group of column 'ward' is 'east': accuracy " in note
+    alone = evaluate(model, frame[20:50], groups=["ward"])  # nothing to compare
+    assert not alone["worst_groups"]
+    assert not any("worst group" in text for text in alone["notes"])
+
+
 def test_importance_is_the_mean_change_of_the_probability(clinic, monkeypatch):
     model = fit(clinic(100, 0.9, 0), "outcome", learner="erm", settings=FEW)
     columns = (ColumnEncoding("flag", "boolean"), ColumnEncoding("unused", "boolean"))

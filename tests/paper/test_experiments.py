@@ -137,13 +137,25 @@ def test_methods_see_all_data_at_once_and_only_one_is_told_the_groups():
 
 def test_the_rows_of_label_noise_differ_in_it_alone():
     rows = get_paper_experiment("label-noise").rows
-    noises = [{t.data["label_flip"] for t in row.trials} for row in rows]
+    small, large = rows[:8], rows[8:]
+    noises = [{t.data["label_flip"] for t in row.trials} for row in small]
     assert noises == [{n / 20} for n in range(8)]
     rest = {
         str([(t.label, {**t.data, "label_flip": 0}) for t in row.trials])
-        for row in rows
+        for row in small
     }
     assert len(rest) == 1
+    noises = [{t.data.get("label_flip", 0.25) for t in row.trials} for row in large]
+    assert noises == [{0.05}, {0.1}, {0.25}]
+    assert {t.data["examples"] for row in large for t in row.trials} == {25_000}
+    table = {t.label: t for t in get_paper_experiment("table3").list_trials()}
+    for trial in large[-1].trials:  # whose jobs are those of table 3, but for ours
+        if trial.label in table:
+            assert (
+                trial.plan_jobs((0,))[0].key
+                == table[trial.label].plan_jobs((0,))[0].key
+            )
+    assert len({t.label for t in large[-1].trials} & set(table)) == 4
 
 
 def test_table_4_has_one_environment_and_table_3_two_with_the_last_images_for_test():

@@ -232,7 +232,7 @@ def test_a_learner_that_other_processes_cannot_create_is_refused():
         ("gem", "", "library defaults"),
         ("steady", "", "library defaults"),
         ("vrex", "paper", "the paper's values for IRMv1"),
-        ("birm", "scm", "preset scm, published values"),
+        ("birm", "scm", "preset scm"),
     ],
 )
 def test_the_choice_of_settings_is_described_for_the_learner_at_hand(

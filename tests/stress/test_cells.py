@@ -121,7 +121,7 @@ def test_real_tables_are_named_by_their_folder(tmp_path):
     for wrong in (str(folder), f"{folder}:", ":ill"):
         with pytest.raises(ValueError, match="COLUMN is the column to predict"):
             list_shortcut_kinds("digits", [wrong])
-    with pytest.raises(FileNotFoundError, match="there is no folder"):
+    with pytest.raises(FileNotFoundError, match="There is no folder"):
         list_shortcut_kinds("digits", [f"{tmp_path / 'nowhere'}:ill"])
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from cirm.data import PUBLIC
 from cirm.data.planted import parse_folder_target_and_files
 from cirm.runs.plans import DrawnDataset, create_and_draw_dataset
 
@@ -36,6 +37,7 @@ frequent class: what is shown instead."""
 
 IMAGES, PACS, TABLES = "Images", "PACS", "Tables"
 
+OWN_TABLE = "table"  # the key of the data sets that the user gives
 NO_SWEEP = {"sweep": ""}  # further unseen places, which the board does not show
 
 
@@ -99,6 +101,12 @@ class PreparedLeaderboardDataset:
     data: tuple[DrawnDataset, ...]
 
     @property
+    def missing_part(self) -> str:
+        """What a public data set lacks here, if it is not the whole."""
+        drawn = self.data[0]
+        return drawn.description if drawn.dataset in PUBLIC else ""
+
+    @property
     def task(self) -> str:
         """Classification or regression."""
         return self.data[0].problem.train[0].task.kind
@@ -114,10 +122,10 @@ def list_leaderboard_datasets(
         user_tables: The user's own tables as FOLDER:TARGET, with one file for each
             place, the last of which is unseen.
         examples: Number of examples of each place, drawn anew for each seed; 0 for the
-            number of each column. The user's tables have all of their rows.
+            number of each column.
 
     Raises:
-        ValueError: If a table is not of this form.
+        ValueError: If a table is not of this form, or two of them have the same name.
         FileNotFoundError: If there is no such folder.
     """
     columns = list(
@@ -125,9 +133,12 @@ def list_leaderboard_datasets(
         if quick
         else _list_full_leaderboard_datasets()
     )
+    for table in user_tables:
+        names = {column.name for column in columns}
+        columns.append(_build_dataset_of_user_table(table, names))
     if examples:
         columns = [_set_number_of_examples(column, examples) for column in columns]
-    return [*columns, *map(_build_dataset_of_user_table, user_tables)]
+    return columns
 
 
 def prepare_leaderboard_datasets(
@@ -145,6 +156,8 @@ def prepare_leaderboard_datasets(
                 known.add(column.dataset)
             prepared.append(PreparedLeaderboardDataset(column, tuple(data)))
         except (FileNotFoundError, ValueError) as error:
+            if column.dataset == OWN_TABLE:
+                raise
             absent[column.title] = str(error)
     return prepared, absent
 
@@ -215,11 +228,20 @@ def _build_pacs_leaderboard_dataset(unseen: str) -> LeaderboardDataset:
     return LeaderboardDataset(f"pacs-{unseen}", title, "pacs", variants, "next")
 
 
-def _build_dataset_of_user_table(text: str) -> LeaderboardDataset:
-    """Return the user's own table, given as FOLDER:TARGET."""
+def _build_dataset_of_user_table(
+    text: str, known_names: Container[str]
+) -> LeaderboardDataset:
+    """Return the user's own table, given as FOLDER:TARGET, with a name of its own."""
     folder, target, files = parse_folder_target_and_files(text)
-    name, path = Path(folder).name, ",".join(map(str, files))
+    home, path = Path(folder).resolve(), ",".join(map(str, files))
+    name = home.name
+    if name in known_names:
+        name = f"{home.parent.name}/{home.name}"
+    if name in known_names:
+        raise ValueError(
+            f"--table: {text!r} would be called {name!r}, as another data set is. "
+            "Rename its folder."
+        )
     rule = "next" if len(files) > 2 else "held-out"
-    return _build_leaderboard_dataset(
-        name, name, "table", {"path": path, "target": target}, rule
-    )
+    data = {"path": path, "target": target, **TABLE_ROWS}
+    return _build_leaderboard_dataset(name, name, OWN_TABLE, data, rule)

@@ -39,7 +39,8 @@ SCORE_NOTE = (
 RANK_NOTE = (
     "Beaten by: the share of the other learners with a higher score, averaged over the "
     "data sets, with a bootstrap interval over data sets and seeds. Learners are "
-    "compared on the data sets where both have a score."
+    "compared on the data sets where both have a score. The interval of a learner with "
+    "a single data set is unknown."
 )
 
 
@@ -205,11 +206,10 @@ def build_leaderboard_table(summary: Summary) -> ReportTable:
     order = sorted(summary["ranks"], key=lambda row: summary["ranks"][row]["mean"])
     for name in order:
         rank, cells = summary["ranks"][name], summary["cells"][name]
-        interval = f"{rank['low']:.0f} to {rank['high']:.0f}"
         row = [
             ReportCell(name),
             ReportCell(f"{rank['mean']:.0f}"),
-            ReportCell(interval),
+            ReportCell(format_rank_interval(summary, name)),
         ]
         for column in summary["columns"]:
             cell = cells.get(column["name"], {})
@@ -226,6 +226,13 @@ def build_leaderboard_table(summary: Summary) -> ReportTable:
             for name in ("unseen", "oracle*")
         ]
     return ReportTable("Board", columns, rows, [f"{SCORE_NOTE} {RANK_NOTE}"])
+
+
+def format_rank_interval(summary: Summary, name: str) -> str:
+    """Format the interval of a rank; a single data set shows no spread over these."""
+    rank = summary["ranks"][name]
+    is_known = len(summary["cells"][name]) > 1
+    return f"{rank['low']:.0f} to {rank['high']:.0f}" if is_known else "unknown"
 
 
 def describe_leaderboard_settings(summary: Summary) -> list[str]:
@@ -252,6 +259,11 @@ def describe_leaderboard_settings(summary: Summary) -> list[str]:
             "the accuracy of every learner there is that of always predicting the "
             "more frequent class. Settings are still chosen by accuracy."
         )
+    notes += [
+        f"{column['title']} is only a part of its data set: {column['part']}."
+        for column in summary["columns"]
+        if column.get("part")
+    ]
     notes += [
         f"{title} is left out: {reason}" for title, reason in summary["absent"].items()
     ]

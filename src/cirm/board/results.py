@@ -64,6 +64,7 @@ def summarise_leaderboard(plan: LeaderboardPlan, folder: Path) -> dict[str, Any]
                 "rule": prepared.column.rule,
                 "measure": prepared.column.measure,
                 "orders": len(prepared.column.variants),
+                "part": prepared.missing_part,
             }
             for prepared in plan.columns
         ],

@@ -41,7 +41,8 @@ SLOW = ("virmv1", "bvirm", "virmg", "vcl", "vclc")
 `erm`."""
 
 LAST_PLACE = ("logistic", "ridge", "boosting")  # also with the last place only
-AFTER_EIIL = ("irmv1", "groupdro", "jtt", "dfr")  # also after environment inference
+AFTER_EIIL = ("irmv1", "groupdro", "dfr")  # also after environment inference, which
+# changes nothing for learners that use no environments, such as jtt
 
 
 @dataclass(frozen=True)

@@ -60,9 +60,10 @@ def run_leaderboard_command(
         list[str] | None,
         typer.Option(
             metavar="FOLDER:COLUMN",
-            help="Also use a table of your own. FOLDER has one file for each place, "
-            "and the last file by name is the unseen place; COLUMN is the column to "
-            "predict. Can be given several times.",
+            help="Use a table of your own beside the other data sets. FOLDER has one "
+            "file for each place, and the last file by name is the unseen place; "
+            "COLUMN is the column to predict. Can be given several times. To use no "
+            "other data set, give the name of its folder as --column.",
             show_default=False,
         ),
     ] = None,
@@ -90,7 +91,7 @@ def run_leaderboard_command(
             min=0,
             help="Number of examples of each place to train on, drawn anew for each "
             "seed; 0 means 1,000, or 300 of PACS and of small data sets. At most 80 % "
-            "of the rows of a public table are drawn.",
+            "of the rows of a table are drawn.",
         ),
     ] = 0,
     engine: EngineName = "local",
@@ -115,6 +116,7 @@ def run_leaderboard_command(
     with show_progress_of_steps("no job was started") as progress:
         progress("preparing the data sets", 1)
         from cirm.board.columns import (
+            OWN_TABLE,
             list_leaderboard_datasets,
             prepare_leaderboard_datasets,
         )
@@ -125,7 +127,9 @@ def run_leaderboard_command(
         options.limit_torch_to_one_thread()
         place = JobEngine(engine, workers, address)
         columns = list_leaderboard_datasets(quick, table or [], examples)
-        chosen = options.select_choices_by_name(columns, column, "--column")
+        own = [each.name for each in columns if each.dataset == OWN_TABLE]
+        names = [*column, *own] if column else None
+        chosen = options.select_choices_by_name(columns, names, "--column")
         effort = QUICK if quick else FULL
         if seeds:
             effort = replace(effort, seeds=tuple(range(seeds)))
@@ -166,6 +170,9 @@ def run_leaderboard_plan(
 
     for title, reason in plan.absent.items():
         print_lines_to_stderr(f"{title} is left out: {reason}")
+    for prepared in plan.columns:
+        if prepared.missing_part:
+            print_lines_to_stderr(prepared.missing_part)
     if not plan.tasks:
         raise ValueError(
             "There is nothing to run: none of the chosen learners works on any of "
@@ -233,6 +240,7 @@ def print_leaderboard_tables(summary: dict[str, Any]) -> None:
     The page has the score of every learner on every data set, for which a terminal is
     too narrow.
     """
+    from cirm.board.page import format_rank_interval
     from cirm.board.results import list_best_learners_of_datasets
     from cirm.cli.output import print_rows_as_table
 
@@ -242,7 +250,7 @@ def print_leaderboard_tables(summary: dict[str, Any]) -> None:
             name,
             str(len(cells[name])),
             f"{ranks[name]['mean']:.0f}",
-            f"{ranks[name]['low']:.0f} to {ranks[name]['high']:.0f}",
+            format_rank_interval(summary, name),
         ]
         for name in sorted(ranks, key=lambda row: ranks[row]["mean"])
     ]

@@ -116,12 +116,17 @@ def import_data_set_folder(
 
 def check_downloadable_data_set_name(name: str) -> None:
     """Raise an error unless a data set of this name can be fetched or imported."""
-    from cirm.data import PUBLIC
+    from cirm.data import DATASETS, PUBLIC
     from cirm.data.image_sets import IMAGE_SETS
 
     if name not in (*IMAGE_SETS, *PUBLIC):
+        drawn = (
+            f"{name!r} is drawn from other data and needs no download, but the images "
+            "that --source names do. "
+        )
+        known = f"There is no data set {name!r} to download or import. "
         raise ValueError(
-            f"There is no data set {name!r} to download or import. Choose one of "
+            f"{drawn if name in DATASETS else known}Choose one of "
             f"{', '.join((*IMAGE_SETS, *PUBLIC))}."
         )
 
@@ -230,9 +235,20 @@ def print_public_datasets() -> None:
 
     rows = []
     for name in PUBLIC:
-        origin = get_public_dataset_class(name).origin
-        size = format_size_of_folder(get_cached_image_folder(name))
-        numbers = [f"{len(origin.rows)}", f"{sum(origin.rows.values()):,}"]
+        dataset = get_public_dataset_class(name)
+        origin = dataset.origin
+        folder = get_cached_image_folder(name)
+        size = format_size_of_folder(folder)
+        whole = [len(origin.rows), sum(origin.rows.values())]
+        numbers = [f"{number:,}" for number in whole]
+        if folder.is_dir():
+            rows_there = dataset().count_examples_by_environment()
+            if rows_there != origin.rows:
+                there = len(rows_there), sum(rows_there.values())
+                numbers = [
+                    f"{part:,} of {number:,}"
+                    for part, number in zip(there, whole, strict=True)
+                ]
         way = "fetch" if origin.address else "import"
         rows.append([name, origin.licence, origin.authors, way, size, *numbers])
     headings = ("name", "licence", "origin", "get by", "in the cache")
@@ -252,8 +268,13 @@ def print_public_dataset_location(name: str, path: Path, rows: dict[str, int]) -
     )
 
     origin = get_public_dataset_class(name).origin
-    found = describe_completeness_of_dataset(origin, rows) if rows else "already"
-    typer.echo(f"{name}: {found} in {path}")
+    found = describe_completeness_of_dataset(origin, rows)
+    typer.echo(f"{name}: {found}; in {path}")
+    if rows != origin.rows:
+        typer.echo(
+            "To replace it by the whole data set, remove this folder, then fetch or "
+            "import the data set again."
+        )
     typer.echo(f"Use it with `cirm run --dataset {name}`.")
 
 

@@ -414,9 +414,10 @@ def print_fit_result_and_next_steps(
     print_result_json_and_page_path(content, as_json, report)
     print_lines_to_stderr(f"Wrote the model to {path}")
     if is_first:
+        new = "NEW.csv" if content["columns"] else "NEW"  # arrays and images
         print_lines_to_stderr(
-            f"Next: `cirm predict NEW.csv --model {path}` predicts new rows; `cirm "
-            f"update NEW.csv --model {path}` learns from another place."
+            f"Next: `cirm predict {new} --model {path}` predicts new rows; `cirm "
+            f"update {new} --model {path}` learns from another place."
         )
 
 

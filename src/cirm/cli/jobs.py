@@ -123,7 +123,8 @@ def describe_expected_cost_of_jobs(cost: JobCostEstimate, of: str = "") -> str:
         sources.append("recorded durations")
     if cost.estimates.calibrated:
         sources.append("the first steps of some jobs")
-    text += f" (from {' and '.join(sources)})"
+    if sources:  # none if all jobs have finished
+        text += f" (from {' and '.join(sources)})"
     if cost.is_local and cost.speed.share < BUSY:
         text += (
             f"; other programs leave {cost.speed.share:.0%} of a core to each process"

@@ -85,6 +85,15 @@ class Dataset(ABC):
         dataset = keys[0] if keys else own
         raise ValueError(f"{dataset}: the setting {name} is {value!r}. {remedy}.")
 
+    def _check_examples_and_fraction(self) -> None:
+        """Refuse a number and a fraction of examples that cannot be drawn."""
+        examples, fraction = (getattr(self, name) for name in ("examples", "fraction"))
+        if examples is not None and examples < 2:
+            self._raise_invalid_setting_error("examples", "Use 2 or more")
+        if not 0 < fraction <= 1:
+            remedy = "Use a number above 0 and at most 1"
+            self._raise_invalid_setting_error("fraction", remedy)
+
     def _check_number_of_flip_probabilities(
         self, flips: tuple[float, ...], n_environments: int
     ) -> None:

@@ -89,6 +89,14 @@ class Covertype(PublicDataset):
             np.save(into / f"{name}.npy", rows, allow_pickle=False)
         return {name: len(rows) for name, rows in areas.items()}
 
+    def count_examples_by_environment(self) -> dict[str, int]:
+        """Return the number of rows of each area in the folder."""
+        areas = _load_rows_of_wilderness_areas(
+            self.folder,
+            list_names_sizes_and_times_of_files(self.list_local_input_files()),
+        )
+        return {name: len(rows) for name, rows in areas.items()}
+
     def draw_problem(self, seeds: tuple[int, ...]) -> Problem:
         """Return rows [n, 50] of each area."""
         areas = _load_rows_of_wilderness_areas(

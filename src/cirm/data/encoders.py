@@ -7,8 +7,6 @@ and by a checksum of its weights, and refuses every other.
 from __future__ import annotations
 
 import copy
-import hashlib
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -17,6 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cirm.data.base import shorten_error_message
+from cirm.data.encoder_checksums import (
+    compute_checksum_of_own_encoder,
+    compute_checksum_of_weights,
+)
 from cirm.registry import NamedClassRegistry
 
 EncoderKind = Literal["images", "text"]
@@ -52,7 +54,7 @@ class EncoderComponents(NamedTuple):
             `open_frozen_encoder`.
         kind: What it encodes.
         side: The width and height of its images in pixels; 0 for text.
-        checksum: SHA-256 of its weights; computed if empty.
+        checksum: SHA-256 of what decides its features; if empty, that of its weights.
     """
 
     function: Callable[[Any], Any]
@@ -67,7 +69,8 @@ class EncoderIdentity:
 
     Attributes:
         name: Its key, import path or class.
-        checksum: SHA-256 of its weights or, if it has none, of its code.
+        checksum: SHA-256 of its weights; of an encoder of the user's own also of its
+            structure and code.
         features: The number of features that it returns.
         side: The width and height of its images in pixels; 0 for text.
     """
@@ -200,7 +203,7 @@ def _create_encoder_components(
     """Return the name and the parts of an encoder in any form."""
     if not isinstance(choice, str):
         name = getattr(choice, "__qualname__", type(choice).__qualname__)
-        return name, _create_components_of_encoder_function(choice, kind)
+        return name, _create_components_of_encoder_function(name, choice, kind)
     prefix, _, network = choice.partition(":")
     if prefix in PREFIXES:
         return choice, FACTORIES.load(prefix)(network)
@@ -208,12 +211,12 @@ def _create_encoder_components(
     if choice in REGISTRY.list_keys():
         return choice, made()
     return choice, _create_components_of_encoder_function(
-        made() if isinstance(made, type) else made, kind
+        choice, made() if isinstance(made, type) else made, kind
     )
 
 
 def _create_components_of_encoder_function(
-    encoder_function: EncoderLike, kind: EncoderKind
+    name: str, encoder_function: EncoderLike, kind: EncoderKind
 ) -> EncoderComponents:
     """Return the parts of a user's own module or function."""
     if isinstance(encoder_function, EncoderComponents):
@@ -224,7 +227,9 @@ def _create_components_of_encoder_function(
             f"called. Pass the name of an encoder ({', '.join(REGISTRY.list_keys())}), "
             "a torch module or a function."
         )
-    return EncoderComponents(encoder_function, kind, SIDE if kind == "images" else 0)
+    checksum = compute_checksum_of_own_encoder(name, encoder_function)
+    side = SIDE if kind == "images" else 0
+    return EncoderComponents(encoder_function, kind, side, checksum)
 
 
 def _build_frozen_encoder(
@@ -235,8 +240,11 @@ def _build_frozen_encoder(
     from torch import nn
 
     function, device = components.function, "cpu"
-    checksum = components.checksum or _compute_encoder_checksum(name, function)
+    checksum = components.checksum
+    if not checksum and not isinstance(function, nn.Module):
+        checksum = compute_checksum_of_own_encoder(name, function)
     if isinstance(function, nn.Module):
+        checksum = checksum or compute_checksum_of_weights(function)
         device = "cuda" if torch.cuda.is_available() else "cpu"
         function = copy.deepcopy(function).eval().requires_grad_(False).to(device)
     side = side or components.side
@@ -278,30 +286,3 @@ def _compute_features_by_function(
             made = torch.as_tensor(np.asarray(made))
         plain: NDArray[np.float32] = made.flatten(1).float().cpu().numpy()
     return plain
-
-
-def _compute_encoder_checksum(name: str, function: Callable[[Any], Any]) -> str:
-    """Return the SHA-256 of a module's weights, or else of a function's code."""
-    import torch
-    from torch import nn
-
-    digest = hashlib.sha256()
-    if isinstance(function, nn.Module):
-        for key, tensor in sorted(function.state_dict().items()):
-            digest.update(f"{key} {tensor.dtype} {list(tensor.shape)}\0".encode())
-            plain = tensor.detach().cpu().contiguous().reshape(-1)
-            digest.update(plain.view(torch.uint8).numpy().data)
-        return digest.hexdigest()
-    own = getattr(function, "checksum", "")
-    if isinstance(own, str) and own:
-        return own
-    try:
-        source = inspect.getsource(function)
-    except (OSError, TypeError):
-        raise ValueError(
-            f"encoder {name}: a model stores a checksum of its encoder, but none can "
-            "be computed for this object. Use a torch module or a plain function, or "
-            "give the object an attribute `checksum`."
-        ) from None
-    digest.update(source.encode())
-    return digest.hexdigest()

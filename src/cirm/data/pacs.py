@@ -109,6 +109,11 @@ class Pacs(PublicDataset):
             rows[domain] = len(files)
         return rows
 
+    def count_examples_by_environment(self) -> dict[str, int]:
+        """Return the number of images of each domain in the folder."""
+        root = find_folder_of_domains(self.folder)
+        return {d: len(list_domain_images(root, d)) for d in list_domain_folders(root)}
+
     def draw_problem(self, seeds: tuple[int, ...]) -> Problem:
         """Return images [n, channels, side, side] of each environment."""
         files = self.list_local_input_files()

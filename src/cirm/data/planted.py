@@ -244,8 +244,8 @@ def list_table_files_in_folder(folder: Path) -> tuple[Path, ...]:
     """Return the tables in a folder, by name."""
     if not folder.is_dir():
         raise FileNotFoundError(
-            f"planted: there is no folder {str(folder)!r}. Give the path of a folder "
-            "that holds one table file for each place."
+            f"There is no folder {str(folder)!r}. Give the path of a folder that holds "
+            "one table file for each place."
         )
     files = [file for file in folder.iterdir() if file.name.endswith(SUFFIXES)]
     return tuple(sorted(files))

@@ -6,16 +6,15 @@ import os
 import re
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-import torch
-
 from cirm.data.base import Dataset
+from cirm.data.example_draws import draw_training_examples
 from cirm.data.image_sets import get_cached_image_folder, open_temporary_cache_folder
 from cirm.data.user_data import choose_test_environments
-from cirm.environments import Environment, Problem
+from cirm.environments import Problem
 from cirm.randomness import Randomness
 
 
@@ -58,12 +57,7 @@ class PublicDataset(Dataset):
     fraction: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.examples is not None and self.examples < 2:
-            self._raise_invalid_setting_error("examples", "Use 2 or more")
-        if not 0 < self.fraction <= 1:
-            self._raise_invalid_setting_error(
-                "fraction", "Use a number above 0 and at most 1"
-            )
+        self._check_examples_and_fraction()
 
     @classmethod
     @abstractmethod
@@ -77,6 +71,18 @@ class PublicDataset(Dataset):
         Returns:
             The number of examples of each environment.
         """
+
+    @abstractmethod
+    def count_examples_by_environment(self) -> dict[str, int]:
+        """Return how many examples of each environment the folder has."""
+
+    def describe(self) -> str:
+        """Return which part of the data set the folder has, if it is not the whole."""
+        rows = self.count_examples_by_environment()
+        if rows == self.origin.rows:
+            return ""
+        found = describe_completeness_of_dataset(self.origin, rows)
+        return f"{self.origin.name}: {found}"
 
     @property
     def folder(self) -> Path:
@@ -122,29 +128,9 @@ class PublicDataset(Dataset):
     def draw_examples_for_each_seed(
         self, problem: Problem, seeds: tuple[int, ...]
     ) -> Problem:
-        """Return the examples that each seed draws of each training environment.
-
-        These are `examples`, but at most the part `fraction`, and at least two.
-        """
-        if self.examples is None and self.fraction == 1:
-            return problem
-        at = Randomness(tuple(seeds)).at(self.origin.name)
-        train = []
-        for environment in problem.train:
-            most = max(int(self.fraction * len(environment)), 2)
-            count = most if self.examples is None else min(self.examples, most)
-            train.append(draw_rows_for_each_seed(environment, count, at))
-        return replace(problem, train=tuple(train))
-
-
-def draw_rows_for_each_seed(
-    environment: Environment, n_rows: int, randomness: Randomness
-) -> Environment:
-    """Draw examples for each seed, or return all if there are too few."""
-    if n_rows >= len(environment):
-        return environment
-    rows = randomness.at("rows", environment.name).permutation(len(environment))
-    return environment.subset(torch.sort(rows[:, :n_rows]).values)
+        """Return the examples that each seed draws of each training environment."""
+        draws = Randomness(tuple(seeds)).at(self.origin.name)
+        return draw_training_examples(problem, self.examples, self.fraction, draws)
 
 
 def get_public_dataset_class(name: str) -> type[PublicDataset]:

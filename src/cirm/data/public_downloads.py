@@ -24,10 +24,11 @@ def download_public_dataset(
     create_progress_bar: CreateProgressBar | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> tuple[Path, dict[str, int]]:
-    """Download a public data set into the cache, unless it is there."""
-    origin, home = get_public_dataset_class(name).origin, get_cached_image_folder(name)
+    """Download a public data set into the cache, unless it or a part of it is there."""
+    dataset, home = get_public_dataset_class(name), get_cached_image_folder(name)
+    origin = dataset.origin
     if home.is_dir():
-        return home, {}
+        return home, dataset().count_examples_by_environment()
     if not origin.address:
         raise FileNotFoundError(
             f"{name}: cirm cannot download this data set. "

@@ -93,6 +93,11 @@ class PublicTable(PublicDataset):
             table.to_csv(into / f"{name}.csv", index=False)
         return {name: len(table) for name, table in tables.items()}
 
+    def count_examples_by_environment(self) -> dict[str, int]:
+        """Return the number of rows of each table in the folder."""
+        tables = self.read_tables_by_environment(self.folder)
+        return {name: len(table) for name, table in tables.items()}
+
     def draw_problem(self, seeds: tuple[int, ...]) -> Problem:
         """Return the environments; rows are drawn for each seed if `examples` is set.
 

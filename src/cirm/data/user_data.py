@@ -14,6 +14,7 @@ import pandas as pd
 from cirm.data.base import Dataset
 from cirm.data.encoded_chunks import read_environment_names
 from cirm.data.encoders import open_frozen_encoder
+from cirm.data.example_draws import draw_training_examples
 from cirm.data.image_files import list_image_files_in_folder
 from cirm.data.open_sources import (
     compute_encoder_features_of_sources,
@@ -31,6 +32,7 @@ from cirm.data.schema_inference import MOST_CLASSES, ReadOptions, infer_schema
 from cirm.data.sources import DataFrameSource, DataSource, ImageFolderSource, Progress
 from cirm.data.table_files import TableFileSource
 from cirm.environments import Problem, Task
+from cirm.randomness import Randomness
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,8 @@ class Table(Dataset):
 
     The first training environment alone decides how columns are encoded (see
     `cirm.data.columns`) and standardised; only the classes are those of all rows.
-    Every seed gets the same environments. Messages count rows from 1.
+    Every seed gets the same environments, unless `examples` or `fraction` is set.
+    Messages count rows from 1.
 
     Args:
         path: A file, or several separated by commas.
@@ -67,6 +70,8 @@ class Table(Dataset):
             dates are not used as an input.
         every: How long a period is: "day", "week", "month", "quarter" or "year"; a
             month if empty.
+        examples: Rows of each training environment, drawn for each seed; None for all.
+        fraction: Largest part of a training environment that is drawn for each seed.
 
     Example:
         >>> import tempfile
@@ -91,10 +96,20 @@ class Table(Dataset):
     encoder: str = ""
     time: str = ""
     every: str = ""
+    examples: int | None = None
+    fraction: float = 1.0
+
+    def __post_init__(self) -> None:
+        self._check_examples_and_fraction()
 
     def draw_problem(self, seeds: tuple[int, ...]) -> Problem:
-        """Return the environments of the files, the same ones for every seed."""
-        return self.prepare_data(n_replicas=len(seeds)).problem
+        """Return the environments of the files; rows are drawn if `examples` is set.
+
+        Columns are encoded and standardised by all rows of the first environment.
+        """
+        problem = self.prepare_data(n_replicas=len(seeds)).problem
+        draws = Randomness(tuple(seeds)).at("table")
+        return draw_training_examples(problem, self.examples, self.fraction, draws)
 
     def list_local_input_files(self) -> tuple[Path, ...]:
         """Return the files that `path` names."""

@@ -301,14 +301,24 @@ def _iterate_squared_errors_of_linear_coefficients(
     order: str,
     seeds: tuple[int, ...],
 ) -> Iterator[ScoreRecord]:
-    """Yield squared errors of linear coefficients, read off predictions."""
+    """Yield squared errors of linear coefficients, read off predictions.
+
+    Yield nothing for functions that are not linear, such as trees.
+    """
     width = true_coefficients.shape[-1]
     probes = torch.cat([torch.zeros(1, width), torch.eye(width)])
+    far = torch.cat([-torch.eye(width), torch.full((1, width), 2.0)])
     with torch.no_grad():
-        values = learner.predict(state, probes.expand(len(seeds), -1, -1))[..., 0]
-    errors = compute_squared_errors_of_coefficients(
-        values[:, 1:] - values[:, :1], true_coefficients
-    )
+        values, far_values = (
+            learner.predict(state, rows.expand(len(seeds), -1, -1))[..., 0]
+            for rows in (probes, far)
+        )
+    coefficients = values[:, 1:] - values[:, :1]
+    if not torch.allclose(
+        far_values, values[:, :1] + coefficients @ far.T, rtol=1e-3, atol=1e-3
+    ):
+        return
+    errors = compute_squared_errors_of_coefficients(coefficients, true_coefficients)
     for seed, row in zip(seeds, errors.tolist(), strict=True):
         for name, error in zip(("causal", "noncausal"), row, strict=True):
             yield ScoreRecord(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,7 @@ from cirm.randomness import Randomness
 
 MOST_KEPT_BYTES = 1 << 26  # of inputs that are kept to recognise training rows
 MOST_VALUES = 20  # of a grouping column; the most frequent ones are shown
+FEWEST_OF_GROUP = 20  # rows; with fewer, nearly any score may be chance
 
 FLAT_VALUES = (
     "the model predicts nearly the same value for every row, though the target can be "
@@ -115,8 +116,10 @@ def evaluate(
         `standard_error` of the first one, and by `environments`, `groups` and (for
         classification) `classes`, these with precision, recall, the area under the
         precision-recall curve and 95 % intervals; `expected`, the same metric on
-        training data; `verdict`, whether the scores are worse than on arrival at other
-        places, or the predictions constant; `comparisons`, each score with the 90 %
+        training data; `worst_groups`, for each column of groups the group with the
+        worst score, of those with 20 rows or more; `verdict`, whether the scores are
+        worse than on arrival at other places, or the predictions constant;
+        `comparisons`, each score with the 90 %
         interval of the difference and a `line` in words; and `notes`, warnings about
         the data.
         `coverage` says how many percent of the targets lie within the prediction sets
@@ -284,6 +287,19 @@ def _build_evaluation_report(
         "expected": list_training_scores(model),
         "notes": notes,
     }
+    report["worst_groups"] = {
+        name: worst
+        for name, scores in report["groups"].items()
+        if (worst := find_worst_group(model, scores))
+    }
+    metric = choose_main_metric_of_model(model)
+    for name, worst in report["worst_groups"].items():
+        unit = " %" if metric == "accuracy" else ""
+        notes.append(
+            f"the worst group of column {name!r} is {worst['group']!r}: {metric} "
+            f"{worst[metric]:.4g}{unit} on {worst['rows']:,.0f} rows (groups of fewer "
+            f"than {FEWEST_OF_GROUP} rows are not compared)."
+        )
     if model.task.classes:
         report |= _describe_scores_by_class(model, mean, targets, weights)
         names = np.array(model.task.classes, dtype=object)
@@ -313,6 +329,30 @@ def _describe_scores_by_class(
         "positive": model.positive,
         "threshold": describe_decision_threshold(model),
     }
+
+
+def find_worst_group(
+    model: Model, scores: Mapping[str, Mapping[str, float]]
+) -> dict[str, Any]:
+    """Return the group with the worst score, of those with enough rows to tell.
+
+    Args:
+        model: The model.
+        scores: The number of rows and the metrics of each group.
+
+    Returns:
+        The name of the `group`, its `rows` and its metrics; nothing if there are not
+        two groups to compare.
+    """
+    metric = choose_main_metric_of_model(model)
+    large = {
+        name: own for name, own in scores.items() if own["rows"] >= FEWEST_OF_GROUP
+    }
+    if len(large) < 2:
+        return {}
+    choose = min if metric == "accuracy" else max
+    name = choose(large, key=lambda name: large[name][metric])
+    return {"group": name, **large[name]}
 
 
 def choose_main_metric_of_model(model: Model) -> str:

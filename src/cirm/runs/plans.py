@@ -168,7 +168,7 @@ def describe_setting_selection(
     if not get_preset_settings(learner, preset):
         words = "library defaults"
     elif preset != "paper":
-        words = f"preset {preset}, published values"
+        words = f"preset {preset}"
     elif learner in BORROWED:
         words = f"the paper's values for {BORROWED[learner]}"
     else:

@@ -289,7 +289,8 @@ def test_moments_of_environments_are_those_of_all_rows_about_their_own_means():
 
 
 @pytest.mark.parametrize(
-    ("explained", "is_explained"), [(0.8, True), (0.6, True), (0.4, False)]
+    ("explained", "is_explained"),
+    [(0.8, True), (0.7, True), (0.6, False), (0.3, False)],
 )
 def test_what_is_read_unclearly_must_explain_most_of_a_change(explained, is_explained):
     generator = torch.Generator().manual_seed(1)

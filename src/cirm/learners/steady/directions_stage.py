@@ -52,7 +52,7 @@ LATER_LOOKS = 0.18  # of the level, over k (1 + k / 20) at the k-th comparison
 MAY_HAVE_CHANGED = 2.0  # standard errors: the usual limit
 CONTRADICTED = 0.08  # of the classes at least; a reader that is right more often
 # goes by stable features as well, so that its answers are no shortcut
-EXPLAINED = 0.5  # of a change at least, by what is read unclearly; if most of it
+EXPLAINED = 2 / 3  # of a change at least, by what is not read perfectly; if more of it
 # remains, it is not a shortcut that changed, but what examples of the classes look like
 
 
@@ -139,12 +139,15 @@ class UnstableFeatureSearch:
         read = values
         found: list[tuple[NearestCentreFeature, Tensor]] = []
         past: list[tuple[float, Tensor]] = []
+        whole: EnvironmentComparison | None = None
+        is_read_perfectly = False
         is_changed_axis_constant, is_unexplained, taught = False, False, None
         trend = self.trend
         comparisons = int(self.stage.places.max()) + (self.past is not None)
         alpha = compute_significance_level(self.level, self.looks, comparisons)
         series = observe_environments(rows, self.stage, self.past, self.classes)
         kernels = self._observe_kernel_features(seen, self.kernel)
+        before_search = rows, series, values, read
         while len(values) < MOST_FEATURES and comparisons:
             tested = None if found else self.hypothesis
             compared = find_most_changed_environment(
@@ -156,6 +159,7 @@ class UnstableFeatureSearch:
             trend = compared.trend or trend
             if compared.p_value >= alpha:
                 break
+            whole = whole or compared
             finding, network = self._find_feature_behind_change(
                 rows, seen, compared, alpha, tested, not values
             )
@@ -165,6 +169,8 @@ class UnstableFeatureSearch:
                 break
             own, targets = finding.values, self.stage.targets
             is_clear = finding.separation > SEPARATE
+            if not found:
+                is_read_perfectly = finding.separation > CLEAR_WITHOUT_NETWORK
             if is_clear:
                 own = compute_values_given_class(finding.feature, rows, targets)
             traces = find_directions_of_feature(rows, own, targets, self.classes)
@@ -186,6 +192,13 @@ class UnstableFeatureSearch:
             past.append((compared.p_value, table))
             values, read = [*values, own], [*read, finding.values]
             rows, series = remove_directions_from_rows(rows, traces), remainder
+        if (
+            (found and whole is not None and is_unexplained)
+            and not is_read_perfectly
+            and not _does_feature_explain_change(whole, compared, alpha)
+        ):
+            rows, series, values, read = before_search
+            found, past, taught = [], [], None
         taught_ones = [bool(feature.is_taught) for feature, _ in found]
         views, seen = self.hider.fit_views_that_hide_features(
             seen, read[len(known_features) :], taught_ones, len(known_features)
