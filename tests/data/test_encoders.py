@@ -167,6 +167,25 @@ def test_encoders_that_differ_in_anything_but_weights_are_told_apart(one, other)
     assert first == compute_checksum_of_own_encoder("own", copy.deepcopy(one))
 
 
+def test_encoders_typed_at_a_prompt_are_told_apart_by_their_code():
+    text = """
+class Typed(torch.nn.Module):
+    def forward(self, images):
+        return {factor} * images.mean((2, 3))
+
+def typed(images):
+    return {factor} * images.mean((2, 3))
+"""
+    checksums = []
+    for factor in ("2.0", "3.0", "2.0"):
+        names = {"torch": torch, "__name__": "prompt"}
+        exec(text.format(factor=factor), names)
+        for encoder in (names["Typed"](), names["typed"]):
+            checksums.append(compute_checksum_of_own_encoder("own", encoder))
+    assert checksums[:2] == checksums[4:]
+    assert len(set(checksums)) == 4
+
+
 def test_an_encoder_is_another_one_if_a_constant_that_it_reads_changes(monkeypatch):
     before = compute_checksum_of_own_encoder("own", shift_colors)
     monkeypatch.setitem(globals(), "SHIFT", 2.0)

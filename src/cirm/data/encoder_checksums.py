@@ -70,7 +70,7 @@ def _iterate_what_decides_results(
         yield from _iterate_structure_of_module(function, known)
         yield from _iterate_weights_of_module(function)
         return
-    yield textwrap.dedent(inspect.getsource(function)).encode()
+    yield _read_code_of_object(function)
     used = inspect.getclosurevars(function)
     package = _get_package_of_object(function)
     for key, value in (*sorted(used.nonlocals.items()), *sorted(used.globals.items())):
@@ -92,7 +92,7 @@ def _iterate_structure_of_module(module: Any, known: set[int]) -> Iterator[bytes
         yield f"{path} {kind.__qualname__} {part.extra_repr()}\0".encode()
         if _get_package_of_object(kind) == "torch":
             continue
-        yield textwrap.dedent(inspect.getsource(kind)).encode()
+        yield _read_code_of_object(kind)
         for key, value in sorted(vars(part).items()):
             is_setting = not key.startswith("_") and key != "training"
             if is_setting and isinstance(value, (*PLAIN, tuple)):
@@ -108,6 +108,22 @@ def _iterate_weights_of_module(module: Any) -> Iterator[bytes]:  # noqa: ANN401 
         yield f"{key} {tensor.dtype} {list(tensor.shape)}\0".encode()
         plain = tensor.detach().cpu().contiguous().reshape(-1)
         yield plain.view(torch.uint8).numpy().tobytes()
+
+
+def _read_code_of_object(thing: Any) -> bytes:  # noqa: ANN401  a function or class
+    """Return the source of a function or class, or its byte code without source."""
+    try:
+        return textwrap.dedent(inspect.getsource(thing)).encode()
+    except (OSError, TypeError):  # as at a prompt, or if it is not written in Python
+        methods = vars(thing).values() if isinstance(thing, type) else [thing]
+        codes = [method.__code__ for method in methods if inspect.isfunction(method)]
+        if not codes:
+            raise
+        parts = [
+            (c.co_code, c.co_names, [v for v in c.co_consts if isinstance(v, PLAIN)])
+            for c in codes
+        ]
+        return repr(parts).encode()
 
 
 def _get_package_of_object(thing: Any) -> str:  # noqa: ANN401  a function or class

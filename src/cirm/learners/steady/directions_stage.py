@@ -192,6 +192,8 @@ class UnstableFeatureSearch:
             past.append((compared.p_value, table))
             values, read = [*values, own], [*read, finding.values]
             rows, series = remove_directions_from_rows(rows, traces), remainder
+        # If most of the change remains, and nothing explains it, then what was read
+        # with errors is rather what the classes look like.
         if (
             (found and whole is not None and is_unexplained)
             and not is_read_perfectly
