@@ -260,9 +260,7 @@ def describe_leaderboard_settings(summary: Summary) -> list[str]:
             "more frequent class. Settings are still chosen by accuracy."
         )
     notes += [
-        f"{column['title']} is only a part of its data set: {column['part']}."
-        for column in summary["columns"]
-        if column.get("part")
+        f"{column['part']}." for column in summary["columns"] if column.get("part")
     ]
     notes += [
         f"{title} is left out: {reason}" for title, reason in summary["absent"].items()

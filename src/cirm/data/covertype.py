@@ -91,18 +91,11 @@ class Covertype(PublicDataset):
 
     def count_examples_by_environment(self) -> dict[str, int]:
         """Return the number of rows of each area in the folder."""
-        areas = _load_rows_of_wilderness_areas(
-            self.folder,
-            list_names_sizes_and_times_of_files(self.list_local_input_files()),
-        )
-        return {name: len(rows) for name, rows in areas.items()}
+        return {name: len(rows) for name, rows in self._load_areas().items()}
 
     def draw_problem(self, seeds: tuple[int, ...]) -> Problem:
         """Return rows [n, 50] of each area."""
-        areas = _load_rows_of_wilderness_areas(
-            self.folder,
-            list_names_sizes_and_times_of_files(self.list_local_input_files()),
-        )
+        areas = self._load_areas()
         train, test = self.split_names_into_training_and_unseen(list(areas))
         first = areas[train[0]][:, :NUMBERS]
         centre, scale = first.mean(0), first.std(0) + 1e-9
@@ -131,6 +124,13 @@ class Covertype(PublicDataset):
     def list_local_input_files(self) -> tuple[Path, ...]:
         """Return the files of the folder."""
         return tuple(sorted(file for file in self.folder.iterdir() if file.is_file()))
+
+    def _load_areas(self) -> dict[str, NDArray[Any]]:
+        """Return the rows of each area, read anew when a file has changed."""
+        return _load_rows_of_wilderness_areas(
+            self.folder,
+            list_names_sizes_and_times_of_files(self.list_local_input_files()),
+        )
 
     def _thin_rows_to_test_examples(self, rows: NDArray[Any]) -> NDArray[Any]:
         step = 1

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+Part = bytes | memoryview  # of what is hashed; weights are not copied
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
@@ -59,7 +60,7 @@ def compute_checksum_of_own_encoder(name: str, function: Callable[[Any], Any]) -
 
 def _iterate_what_decides_results(
     function: Callable[[Any], Any], known: set[int]
-) -> Iterator[bytes]:
+) -> Iterator[Part]:
     """Yield what decides the results of a function or module, unless it is known."""
     from torch import nn
 
@@ -81,7 +82,7 @@ def _iterate_what_decides_results(
         yield from _iterate_content_of_value(value if is_own else key, known)
 
 
-def _iterate_structure_of_module(module: Any, known: set[int]) -> Iterator[bytes]:  # noqa: ANN401  a torch module
+def _iterate_structure_of_module(module: Any, known: set[int]) -> Iterator[Part]:  # noqa: ANN401  a torch module
     """Yield the class and the settings of each part of a torch module.
 
     Parts of torch show their settings; those of other packages are known by the code of
@@ -100,14 +101,14 @@ def _iterate_structure_of_module(module: Any, known: set[int]) -> Iterator[bytes
                 yield from _iterate_content_of_value(value, known)
 
 
-def _iterate_weights_of_module(module: Any) -> Iterator[bytes]:  # noqa: ANN401  a torch module
+def _iterate_weights_of_module(module: Any) -> Iterator[Part]:  # noqa: ANN401  a torch module
     """Yield names, shapes and bytes of the parameters and buffers of a module."""
     import torch
 
     for key, tensor in sorted(module.state_dict().items()):
         yield f"{key} {tensor.dtype} {list(tensor.shape)}\0".encode()
         plain = tensor.detach().cpu().contiguous().reshape(-1)
-        yield plain.view(torch.uint8).numpy().tobytes()
+        yield plain.view(torch.uint8).numpy().data
 
 
 def _read_code_of_object(thing: Any) -> bytes:  # noqa: ANN401  a function or class
@@ -130,7 +131,7 @@ def _get_package_of_object(thing: Any) -> str:  # noqa: ANN401  a function or cl
     return str(thing.__module__).partition(".")[0]
 
 
-def _iterate_content_of_value(value: Any, known: set[int]) -> Iterator[bytes]:  # noqa: ANN401  anything that code refers to
+def _iterate_content_of_value(value: Any, known: set[int]) -> Iterator[Part]:  # noqa: ANN401  anything that code refers to
     """Yield the content of a value that code refers to, or the name of other things."""
     from torch import Tensor, nn
 

@@ -241,12 +241,11 @@ def _build_frozen_encoder(
 
     function, device = components.function, "cpu"
     checksum = components.checksum
-    if not checksum and not isinstance(function, nn.Module):
-        checksum = compute_checksum_of_own_encoder(name, function)
     if isinstance(function, nn.Module):
         checksum = checksum or compute_checksum_of_weights(function)
         device = "cuda" if torch.cuda.is_available() else "cpu"
         function = copy.deepcopy(function).eval().requires_grad_(False).to(device)
+    checksum = checksum or compute_checksum_of_own_encoder(name, function)
     side = side or components.side
     batch: Any = np.zeros((1, 3, side, side), np.uint8)
     if components.kind == "text":
