@@ -21,10 +21,10 @@ from torch import Tensor
 
 from cirm.environments import Stage
 from cirm.learners.base import TableNames
-from cirm.learners.steady.columns_arrival import compute_correlation
 from cirm.learners.steady.columns_changes import MOST_TOGETHER
 from cirm.learners.steady.columns_state import SteadyTableState
 from cirm.learners.steady.columns_words import get_column_names_of_features
+from cirm.learners.steady.directions_stable import are_outputs_better_than_chance
 from cirm.learners.steady.directions_state import SteadyNetworkState
 from cirm.learners.steady.directions_tables import convert_counts_to_probabilities
 from cirm.likelihoods import CrossEntropy
@@ -46,7 +46,6 @@ DISTINCT = 0.5  # of the values in each column; rounding makes some of them equa
 SHARE = 0.25  # of a direction, below which it is not the change of the columns found:
 # columns that were planted alone made up 0.48 to 0.92, those of a spread shortcut 0.07
 SHARE_OF_MANY = 0.5  # the same if more columns are found than change together otherwise
-CLEARLY = 2.0  # standard errors by which a stable model beats chance on arrival
 NAMED = 5  # columns that a sentence about a direction names
 
 
@@ -262,7 +261,7 @@ class SteadyBothEngine:
         with torch.no_grad():
             outputs = learner.outputs(learner.forget_adaptation(state), inputs).mean(1)
         return [
-            not bool(found) or _are_outputs_better_than_chance(*pair)
+            not bool(found) or are_outputs_better_than_chance(*pair)
             for found, *pair in zip(state.found, outputs, targets, strict=True)
         ]
 
@@ -308,23 +307,6 @@ def _is_direction_of_other_columns(
     return bool((weights[:, columns.unstable].sum(1) < least).all()) and not bool(
         directions.taught.any()
     )
-
-
-def _are_outputs_better_than_chance(outputs: Tensor, targets: Tensor) -> bool:
-    """Return whether outputs [n, k] of new rows clearly tell more than a constant.
-
-    Of classes, the mean recall counts, which does not depend on how frequent they are.
-    A place with only one class does not show it.
-    """
-    if outputs.shape[-1] == 1:
-        correlation = compute_correlation(outputs, targets[:, None].to(outputs))
-        return bool(correlation > CLEARLY / len(targets) ** 0.5)
-    is_right = (outputs.argmax(-1) == targets).double()
-    counts = targets.bincount()
-    counts = counts[counts > 0]
-    recalls = [is_right[targets == c].mean() for c in targets.unique()]
-    error = (0.25 / counts).sum().sqrt()  # of the sum, at most
-    return len(recalls) == 1 or bool(sum(recalls) > 1 + CLEARLY * error)
 
 
 def _is_stable_model_better_on_held_out_rows(directions: SteadyNetworkState) -> bool:

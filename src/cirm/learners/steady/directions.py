@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,7 +42,9 @@ from cirm.learners.steady.directions_regression_explain import (
     explain_regression_with_networks,
 )
 from cirm.learners.steady.directions_stable import (
+    HeldOutLogits,
     RowsWithKnownFeatures,
+    does_stable_model_tell_class,
     has_single_target,
     keep_earlier_calibration,
     subtract_mean_logit,
@@ -81,6 +84,16 @@ from cirm.training import Watch
 
 if TYPE_CHECKING:
     from cirm.learners.steady.learner import Steady
+
+
+class StableTraining(NamedTuple):
+    """Stable models of a stage: what they saw, where they started, what they became."""
+
+    inputs: Tensor
+    known: list[RowsWithKnownFeatures]
+    start: Tensor
+    fit: NetworkEnsemble
+    held_out_logits: list[HeldOutLogits]
 
 
 @dataclass(frozen=True)
@@ -142,7 +155,7 @@ class SteadyNetworkEngine:
         answers = self._predict_with_feature_network(state, inputs)
         plain = scale_inputs(inputs, state.inputs)
         at = [Randomness((seed,), randomness.path) for seed in randomness.seeds]
-        outcomes = []
+        searches = []
         for r in range(replicas):
             one = select_state_of_replica(state, r)
             search = UnstableFeatureSearch(
@@ -164,37 +177,31 @@ class SteadyNetworkEngine:
                     at[r],
                 ),
             )
-            outcome = search.run(
-                states.get_unstable_features_of_replica(one), answers[r]
+            features = states.get_unstable_features_of_replica(one)
+            searches.append(partial(search.run, features, answers[r]))
+        outcomes = [search() for search in searches]
+        parts = state, is_first, shape, targets, places, randomness, watch
+        training = self._train_without_features(outcomes, *parts)
+        # If nothing is left without them, the features found are what tells the class.
+        tell_all = [
+            bool(outcome.found) and not does_stable_model_tell_class(*own)
+            for outcome, *own in zip(
+                outcomes,
+                self._compute_mean_logits(training.start, training.inputs),
+                training.held_out_logits,
+                training.known,
+                strict=True,
             )
-            outcomes.append(outcome)
-        seen = torch.stack([o.rows.float() for o in outcomes]).view(inputs.shape)
-        seen = scale_inputs(seen, state.inputs)
-        known = [
-            RowsWithKnownFeatures(
-                o.values, t, places, o.is_hidden, self.learner.classes
-            )
-            for o, t in zip(outcomes, targets, strict=True)
         ]
-        start = choose_start_networks_of_ensemble(
-            self._compute_network_outputs,
-            state,
-            self.init(randomness.at("restart")).members,
-            outcomes,
-            seen,
-            known,
-        )
-        fit, judgements = train_stable_ensemble(
-            self._compute_network_outputs,
-            start,
-            seen,
-            known,
-            is_first,
-            self.learner.likelihood,
-            self.learner.descent,
-            randomness.at("train"),
-            watch,
-        )
+        if any(tell_all):
+            outcomes = [
+                search(can_be_explained=False) if all_told else outcome
+                for search, outcome, all_told in zip(
+                    searches, outcomes, tell_all, strict=True
+                )
+            ]
+            training = self._train_without_features(outcomes, *parts)
+        seen, known, start, fit, judgements = training
         seen_rows, count = state.moments.counts.sum(1), targets.shape[1]
         if not is_first and count < FEW_ROWS:
             members = weigh_training_on_few_rows(fit.params, start, seen_rows, count)
@@ -296,6 +303,47 @@ class SteadyNetworkEngine:
             outputs = self.learner.likelihood.compute_class_logits(outputs)  # type: ignore[attr-defined]
         return outputs
 
+    def _train_without_features(
+        self,
+        outcomes: list[FeatureSearchOutcome],
+        state: SteadyNetworkState,
+        is_first_stage: bool,
+        shape: tuple[int, ...],
+        targets: Tensor,
+        environment_of_row: Tensor,
+        randomness: Randomness,
+        watch: Watch,
+    ) -> StableTraining:
+        """Train stable models on rows [replica, n, ...] as the searches leave them."""
+        rows = torch.stack([outcome.rows.float() for outcome in outcomes])
+        seen = scale_inputs(rows.unflatten(2, shape), state.inputs)
+        known = [
+            RowsWithKnownFeatures(
+                o.values, t, environment_of_row, o.is_hidden, self.learner.classes
+            )
+            for o, t in zip(outcomes, targets, strict=True)
+        ]
+        start = choose_start_networks_of_ensemble(
+            self._compute_network_outputs,
+            state,
+            self.init(randomness.at("restart")).members,
+            outcomes,
+            seen,
+            known,
+        )
+        fit, judgements = train_stable_ensemble(
+            self._compute_network_outputs,
+            start,
+            seen,
+            known,
+            is_first_stage,
+            self.learner.likelihood,
+            self.learner.descent,
+            randomness.at("train"),
+            watch,
+        )
+        return StableTraining(seen, known, start, fit, judgements)
+
     def _fit_scales_of_image_statistics(
         self, inputs: Tensor, targets: Tensor
     ) -> ImageStatisticsScale:
@@ -388,10 +436,14 @@ class SteadyNetworkEngine:
         """Return the logits of the networks, [replica, n, k], and the values."""
         seen, values = self._remove_features_from_inputs(state, inputs, state.found)
         seen = scale_inputs(seen, state.inputs)
+        return self._compute_mean_logits(state.members, seen), values
+
+    def _compute_mean_logits(self, params: Tensor, inputs: Tensor) -> Tensor:
+        """Return the mean logits [replica, n, k] of members, less their mean."""
         logits = compute_ensemble_member_outputs(
-            self._compute_network_outputs, state.members, seen
+            self._compute_network_outputs, params, inputs
         )
-        return subtract_mean_logit(logits).mean(1), values
+        return subtract_mean_logit(logits).mean(1)
 
     def _score_easiest_predictor(
         self,

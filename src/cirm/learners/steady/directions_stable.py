@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from cirm.learners.steady import directions_tables as tables
+from cirm.learners.steady.columns_arrival import compute_correlation
 from cirm.learners.steady.directions_search import compute_means_by_group
 from cirm.learners.steady.directions_state import SteadyNetworkState
 from cirm.learners.steady.directions_tables import FeatureLeakIntoLogits
@@ -30,6 +31,10 @@ from cirm.training import Descent, Watch
 
 SLOW = 0.2  # of the usual rate, where features are explained: rows that agree with them
 # say little, and a network that has learned before forgets more than they tell
+
+CLEARLY = 2.0  # standard errors by which a stable model beats chance on new rows
+PROBABLY = 1.28  # the same of networks that were trained before: a one-sided test at
+# 10 %, since to set aside the classes costs as much as to miss a shortcut
 
 ABSENT = -1e4  # logit of a class without a row at a place: its rows can show nothing of
 # this class, and networks that are told to rule it out would do so everywhere
@@ -170,6 +175,44 @@ def correct_and_calibrate_held_out_logits(
 def has_single_target(targets: Tensor) -> bool:
     """Return whether the targets [replica, n] of every replica are all the same."""
     return bool((targets == targets[:, :1]).all())
+
+
+def does_stable_model_tell_class(
+    outputs_before: Tensor, held_out: HeldOutLogits, rows: RowsWithKnownFeatures
+) -> bool:
+    """Return whether rows of one replica tell the class when features are hidden.
+
+    If not, the features are what tells the class, and no shortcut. Held-out logits can
+    be better than chance even then, since the view was fitted to all rows. So networks
+    that were trained before must be, too: `outputs_before` [n, k] are theirs, or zero
+    if the networks are new.
+    """
+    if not are_outputs_better_than_chance(held_out.logits, rows.targets):
+        return False
+    none = torch.zeros(len(rows.values), rows.classes, rows.classes).double()
+    before = correct_and_calibrate_held_out_logits(outputs_before, rows, none)
+    return not outputs_before.any() or are_outputs_better_than_chance(
+        before.logits, rows.targets, PROBABLY
+    )
+
+
+def are_outputs_better_than_chance(
+    outputs: Tensor, targets: Tensor, standard_errors: float = CLEARLY
+) -> bool:
+    """Return whether outputs [n, k] of new rows clearly tell more than a constant.
+
+    Of classes, the mean recall counts, which does not depend on how frequent they are.
+    A place with only one class does not show it.
+    """
+    if outputs.shape[-1] == 1:
+        correlation = compute_correlation(outputs, targets[:, None].to(outputs))
+        return bool(correlation > standard_errors / len(targets) ** 0.5)
+    is_right = (outputs.argmax(-1) == targets).double()
+    counts = targets.bincount()
+    counts = counts[counts > 0]
+    recalls = [is_right[targets == c].mean() for c in targets.unique()]
+    error = (0.25 / counts).sum().sqrt()  # of the sum, at most
+    return len(recalls) == 1 or bool(sum(recalls) > 1 + standard_errors * error)
 
 
 def keep_earlier_calibration(

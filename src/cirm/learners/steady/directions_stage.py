@@ -127,11 +127,15 @@ class UnstableFeatureSearch:
     train_reader: ReaderTraining
 
     def run(
-        self, known_features: list[KnownUnstableFeature], network_answers: Tensor
+        self,
+        known_features: list[KnownUnstableFeature],
+        network_answers: Tensor,
+        can_be_explained: bool = True,
     ) -> FeatureSearchOutcome:
         """Find features one after another, until nothing that changed is left.
 
         `network_answers` [n] are those of a network that was taught a known feature.
+        If a change cannot be explained by features, none is looked for.
         """
         rows = self.stage.rows.double()
         parts = self.shape, self.scale, network_answers
@@ -158,6 +162,9 @@ class UnstableFeatureSearch:
             )
             trend = compared.trend or trend
             if compared.p_value >= alpha:
+                break
+            if not can_be_explained:
+                is_unexplained = True
                 break
             whole = whole or compared
             finding, network = self._find_feature_behind_change(
