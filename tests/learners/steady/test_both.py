@@ -148,9 +148,17 @@ def test_a_direction_that_explains_little_of_a_drift_is_no_shortcut():
 def test_sensors_that_drift_are_predicted_by_column():
     *places, unseen = [make_place_of_drifting_sensors(name, 2) for name in "abcde"]
     learner, state = train(places)
-    assert bool(state.directions.found)  # what tells the class, as all has changed
+    assert not bool(state.directions.found)  # it tells the class, as all has changed
     assert learner.list_unstable_features(state) == [[]]
     assert score(learner, state, unseen) > 75  # less than 50 without the direction
+
+
+def test_a_direction_without_which_nothing_is_left_does_not_predict(fitted):
+    learner, state = fitted["spread"]
+    gains = torch.zeros_like(state.directions.gains)
+    directions = state.directions._replace(gains=gains)
+    state = state._replace(directions=directions, leads=torch.tensor([False]))
+    assert learner.list_unstable_features(state) == [[]]
     assert any("no better than chance" in t for t in learner.explain(state)["evidence"])
 
 

@@ -73,6 +73,7 @@ from cirm.learners.steady.directions_statistics import (
 from cirm.learners.steady.directions_training import (
     LabelledTrainingRows,
     NetworkEnsemble,
+    assign_rows_to_folds,
     compute_ensemble_member_outputs,
     select_held_out_outputs_of_members,
     train_ensemble_members,
@@ -155,6 +156,9 @@ class SteadyNetworkEngine:
         answers = self._predict_with_feature_network(state, inputs)
         plain = scale_inputs(inputs, state.inputs)
         at = [Randomness((seed,), randomness.path) for seed in randomness.seeds]
+        folds = assign_rows_to_folds(
+            randomness.at("train"), targets.shape[1], self.learner.members
+        )
         searches = []
         for r in range(replicas):
             one = select_state_of_replica(state, r)
@@ -170,6 +174,7 @@ class SteadyNetworkEngine:
                 shape,
                 one.scale,
                 self.learner.classes,
+                folds[r],
                 self._prepare_training_of_shortcut_network(
                     state.members[r : r + 1],
                     plain[r : r + 1],
@@ -183,11 +188,12 @@ class SteadyNetworkEngine:
         parts = state, is_first, shape, targets, places, randomness, watch
         training = self._train_without_features(outcomes, *parts)
         # If nothing is left without them, the features found are what tells the class.
+        before = self._compute_mean_logits(training.start, training.inputs)
         tell_all = [
             bool(outcome.found) and not does_stable_model_tell_class(*own)
             for outcome, *own in zip(
                 outcomes,
-                self._compute_mean_logits(training.start, training.inputs),
+                before,
                 training.held_out_logits,
                 training.known,
                 strict=True,
@@ -317,6 +323,7 @@ class SteadyNetworkEngine:
         """Train stable models on rows [replica, n, ...] as the searches leave them."""
         rows = torch.stack([outcome.rows.float() for outcome in outcomes])
         seen = scale_inputs(rows.unflatten(2, shape), state.inputs)
+        by_member = self._stack_rows_of_members(outcomes, state)
         known = [
             RowsWithKnownFeatures(
                 o.values, t, environment_of_row, o.is_hidden, self.learner.classes
@@ -341,8 +348,25 @@ class SteadyNetworkEngine:
             self.learner.descent,
             randomness.at("train"),
             watch,
+            by_member,
         )
         return StableTraining(seen, known, start, fit, judgements)
+
+    def _stack_rows_of_members(
+        self, outcomes: list[FeatureSearchOutcome], state: SteadyNetworkState
+    ) -> Tensor | None:
+        """Return vectors [replica, member, n, d] as members see them, if it matters."""
+        if all(outcome.rows_of_members is None for outcome in outcomes):
+            return None
+        rows = [
+            outcome.rows.expand(self.learner.members, -1, -1)
+            if outcome.rows_of_members is None
+            else outcome.rows_of_members
+            for outcome in outcomes
+        ]
+        stacked = torch.stack(rows).float()
+        scaled = scale_inputs(stacked.flatten(1, 2), state.inputs)
+        return scaled.unflatten(1, stacked.shape[1:3])
 
     def _fit_scales_of_image_statistics(
         self, inputs: Tensor, targets: Tensor

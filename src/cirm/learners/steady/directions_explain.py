@@ -41,8 +41,9 @@ def explain_state_of_networks(
             verdict = f"{change}; the model relies on all inputs"
         evidence.append(
             f"{change}. The examples of a class may look different at each place "
-            "(photos, then sketches). Evaluate the model on labelled rows of a new "
-            "place before you rely on it there."
+            "(photos, then sketches), or the labels may be wrong more often at some "
+            "places. Evaluate the model on labelled rows of a new place before you "
+            "rely on it there."
         )
     skipped = n_environments - places
     if 0 < places < MOST_PLACES and skipped > 0:

@@ -75,6 +75,39 @@ class FeatureHider:
                 best = total, [views[j] for j in orders[0]], shown
         return best[1], best[2]
 
+    def show_rows_to_members(
+        self,
+        rows: Tensor,
+        values: list[Tensor],
+        views: list[FeatureHidingView],
+        folds: Tensor,
+    ) -> Tensor | None:
+        """Return rows [member, n, d] in views without the rows that each leaves out.
+
+        A pattern is the difference of means of few rows, if few contradict the feature,
+        and holds a part of the noise of each of them. So a member would recognise the
+        rows left out by what the view did to all others. A mark in an image is in few
+        entries, and what all pixels share is precise. So only vectors matter.
+        """
+        if len(self.shape) != 1 or not any(view.pattern.any() for view in views):
+            return None
+        order = sorted(range(len(views)), key=lambda j: float(views[j].turn))
+        shown = []
+        for fold in range(int(folds.max()) + 1):
+            known, seen = folds != fold, rows
+            for j in (j for j in order if views[j].pattern.any()):
+                own = add_mean_pattern_to_hiding_view(
+                    views[j],
+                    seen[known],
+                    values[j][known],
+                    self.targets[known],
+                    self.classes,
+                    int(values[j].bincount().argmax()),
+                )
+                seen = hide_feature_in_rows(own, seen, values[j])
+            shown.append(seen)
+        return torch.stack(shown)
+
     def choose_feature_that_views_hide(
         self, rows: Tensor, candidates: list[FeatureWithValues]
     ) -> FeatureWithValues | None:

@@ -33,8 +33,9 @@ SLOW = 0.2  # of the usual rate, where features are explained: rows that agree w
 # say little, and a network that has learned before forgets more than they tell
 
 CLEARLY = 2.0  # standard errors by which a stable model beats chance on new rows
-PROBABLY = 1.28  # the same of networks that were trained before: a one-sided test at
-# 10 %, since to set aside the classes costs as much as to miss a shortcut
+SURELY = 2.5  # the same of held-out rows, which also decide when to stop: where nothing
+# was left, that added up to one standard error. With k classes it is multiplied by the
+# root of k - 1: to set many classes aside costs more, and what is left tells more
 
 ABSENT = -1e4  # logit of a class without a row at a place: its rows can show nothing of
 # this class, and networks that are told to rule it out would do so everywhere
@@ -96,8 +97,13 @@ def train_stable_ensemble(
     descent: Descent,
     randomness: Randomness,
     watch: Watch,
+    inputs_of_members: Tensor | None = None,
 ) -> tuple[NetworkEnsemble, list[HeldOutLogits]]:
-    """Train an ensemble on inputs [replica, n, ...] in the view of their replica."""
+    """Train an ensemble on inputs [replica, n, ...] in the view of their replica.
+
+    `inputs_of_members` [replica, member, n, ...] are the same in views of each member,
+    if these differ.
+    """
     before = subtract_mean_logit(
         compute_ensemble_member_outputs(model, initial_params, inputs)
     ).mean(1)
@@ -114,7 +120,9 @@ def train_stable_ensemble(
     ]
     offset = torch.stack(offsets).float()
     targets = torch.stack([s.targets for s in rows_of_replicas])
-    rows = LabelledTrainingRows(inputs, targets, offset)
+    differ = inputs_of_members is not None
+    seen = inputs if inputs_of_members is None else inputs_of_members
+    rows = LabelledTrainingRows(seen, targets, offset, differ)
     slow = torch.tensor(
         [not is_first_stage and not all(s.is_hidden) for s in rows_of_replicas]
     )
@@ -122,7 +130,7 @@ def train_stable_ensemble(
     parts = likelihood, descent, randomness, watch, pace
     fit = train_ensemble_members(model, initial_params, rows, *parts)
     outputs = subtract_mean_logit(
-        compute_ensemble_member_outputs(model, fit.params, inputs)
+        compute_ensemble_member_outputs(model, fit.params, seen, differ)
     )
     held_out = select_held_out_outputs_of_members(outputs, fit.folds)
     judged = [
@@ -178,41 +186,42 @@ def has_single_target(targets: Tensor) -> bool:
 
 
 def does_stable_model_tell_class(
-    outputs_before: Tensor, held_out: HeldOutLogits, rows: RowsWithKnownFeatures
+    logits_before: Tensor, held_out: HeldOutLogits, rows: RowsWithKnownFeatures
 ) -> bool:
     """Return whether rows of one replica tell the class when features are hidden.
 
-    If not, the features are what tells the class, and no shortcut. Held-out logits can
-    be better than chance even then, since the view was fitted to all rows. So networks
-    that were trained before must be, too: `outputs_before` [n, k] are theirs, or zero
-    if the networks are new.
+    If not, the features are what tells the class, and no shortcut. Two models judge:
+    the networks of before, which have not seen these rows and have `logits_before`
+    [n, k], unless they are new, and those trained now, on held-out rows.
     """
-    if not are_outputs_better_than_chance(held_out.logits, rows.targets):
-        return False
-    none = torch.zeros(len(rows.values), rows.classes, rows.classes).double()
-    before = correct_and_calibrate_held_out_logits(outputs_before, rows, none)
-    return not outputs_before.any() or are_outputs_better_than_chance(
-        before.logits, rows.targets, PROBABLY
-    )
+    z = [compute_z_of_recall(held_out.logits, rows.targets)]
+    if logits_before.any():
+        none = torch.zeros(len(rows.values), rows.classes, rows.classes).double()
+        before = correct_and_calibrate_held_out_logits(logits_before, rows, none)
+        z.append(max(0.0, compute_z_of_recall(before.logits, rows.targets)))
+    return sum(z) > SURELY * (len(z) * (rows.classes - 1)) ** 0.5
 
 
-def are_outputs_better_than_chance(
-    outputs: Tensor, targets: Tensor, standard_errors: float = CLEARLY
-) -> bool:
-    """Return whether outputs [n, k] of new rows clearly tell more than a constant.
-
-    Of classes, the mean recall counts, which does not depend on how frequent they are.
-    A place with only one class does not show it.
-    """
+def are_outputs_better_than_chance(outputs: Tensor, targets: Tensor) -> bool:
+    """Return whether outputs [n, k] of new rows clearly tell more than a constant."""
     if outputs.shape[-1] == 1:
         correlation = compute_correlation(outputs, targets[:, None].to(outputs))
-        return bool(correlation > standard_errors / len(targets) ** 0.5)
+        return bool(correlation > CLEARLY / len(targets) ** 0.5)
+    return compute_z_of_recall(outputs, targets) > CLEARLY
+
+
+def compute_z_of_recall(outputs: Tensor, targets: Tensor) -> float:
+    """Return by how many standard errors the mean recall of classes exceeds chance.
+
+    It does not depend on how frequent classes are. A place with only one class does not
+    show it, so that z is infinite.
+    """
     is_right = (outputs.argmax(-1) == targets).double()
     counts = targets.bincount()
     counts = counts[counts > 0]
-    recalls = [is_right[targets == c].mean() for c in targets.unique()]
+    recalls = torch.stack([is_right[targets == c].mean() for c in targets.unique()])
     error = (0.25 / counts).sum().sqrt()  # of the sum, at most
-    return len(recalls) == 1 or bool(sum(recalls) > 1 + standard_errors * error)
+    return torch.inf if len(recalls) == 1 else float((recalls.sum() - 1) / error)
 
 
 def keep_earlier_calibration(

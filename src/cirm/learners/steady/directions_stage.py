@@ -71,6 +71,8 @@ class FoundUnstableFeature(NamedTuple):
 class FeatureSearchOutcome(NamedTuple):
     """What a search gives: new features, rows in the view, values, moments to carry.
 
+    `rows_of_members` [member, n, d] are in views that do not know the rows which the
+    member leaves out, if that makes a difference.
     `values` [feature, n] are those of labelled rows, `read` those that rows without
     labels would have.
     `is_hidden` tells for each feature whether the view hides it, and
@@ -81,6 +83,7 @@ class FeatureSearchOutcome(NamedTuple):
 
     found: list[FoundUnstableFeature]
     rows: Tensor
+    rows_of_members: Tensor | None
     values: Tensor
     read: Tensor
     is_hidden: list[bool]
@@ -109,6 +112,7 @@ class UnstableFeatureSearch:
         shape: Shape of one input.
         scale: Of statistics of images.
         classes: Number of classes.
+        folds: Member of the ensemble that leaves each row out, [n].
         train_reader: Trains networks to read a feature that no discriminant
             reads.
     """
@@ -124,6 +128,7 @@ class UnstableFeatureSearch:
     shape: tuple[int, ...]
     scale: ImageStatisticsScale
     classes: int
+    folds: Tensor
     train_reader: ReaderTraining
 
     def run(
@@ -209,8 +214,12 @@ class UnstableFeatureSearch:
             rows, series, values, read = before_search
             found, past, taught = [], [], None
         taught_ones = [bool(feature.is_taught) for feature, _ in found]
+        shown, new_values = seen, read[len(known_features) :]
         views, seen = self.hider.fit_views_that_hide_features(
-            seen, read[len(known_features) :], taught_ones, len(known_features)
+            shown, new_values, taught_ones, len(known_features)
+        )
+        by_member = self.hider.show_rows_to_members(
+            shown, new_values, views, self.folds
         )
         hidden = [known.view.does_view_change_rows() for known in known_features]
         hidden += [view.does_view_change_rows() for view in views]
@@ -236,6 +245,7 @@ class UnstableFeatureSearch:
         return FeatureSearchOutcome(
             new,
             seen,
+            by_member,
             *known,
             *ends,
             taught,

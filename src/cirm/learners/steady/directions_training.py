@@ -31,12 +31,14 @@ EARLY = 20  # steps after which a network has learned the easiest feature and li
 class LabelledTrainingRows(NamedTuple):
     """Labelled rows: inputs [replica, n, ...], targets [replica, n], what is known.
 
-    `offset` [replica, n, k] is added to the outputs in training.
+    `offset` [replica, n, k] is added to the outputs in training. Inputs may have an
+    axis of members, [replica, member, n, ...], if each sees the rows in its own way.
     """
 
     inputs: Tensor
     targets: Tensor
     offset: Tensor
+    has_member_axis: bool = False
 
 
 class NetworkEnsemble(NamedTuple):
@@ -72,7 +74,7 @@ def train_ensemble_members(
     """
     replicas, members, _ = initial_params.shape
     n = rows.targets.shape[1]
-    folds = randomness.at("folds").permutation(n).remainder(members)
+    folds = assign_rows_to_folds(randomness, n, members)
     taken, left = _split_rows_into_folds(folds, members)
     params = initial_params.flatten(0, 1)
     best, early = params.clone(), params.clone()
@@ -126,7 +128,7 @@ def train_ensemble_members(
         keep = going.nonzero()[:, 0]
         live, params, mean, square = (t[keep] for t in (live, params, mean, square))
         batch, held_out = (
-            LabelledTrainingRows(*(t[keep] for t in r)) for r in (batch, held_out)
+            LabelledTrainingRows(*(t[keep] for t in r[:3])) for r in (batch, held_out)
         )
         noise = RandomDraws([noise.generators[i] for i in keep.tolist()])
         orders = RandomDraws([orders.generators[i] for i in keep.tolist()])
@@ -134,11 +136,23 @@ def train_ensemble_members(
     return NetworkEnsemble(best.view(shape), early.view(shape), folds)
 
 
+def assign_rows_to_folds(randomness: Randomness, n_rows: int, n_members: int) -> Tensor:
+    """Return the member [replica, n] that leaves each row out."""
+    return randomness.at("folds").permutation(n_rows).remainder(n_members)
+
+
 def compute_ensemble_member_outputs(
-    model: Model, params: Tensor, inputs: Tensor
+    model: Model, params: Tensor, inputs: Tensor, has_member_axis: bool = False
 ) -> Tensor:
-    """Return outputs [replica, member, n, k] of members [replica, member, p]."""
-    outputs = [model(weights, inputs, None) for weights in params.unbind(1)]
+    """Return outputs [replica, member, n, k] of members [replica, member, p].
+
+    Inputs are [replica, n, ...], or [replica, member, n, ...] with an axis of members.
+    """
+    seen = inputs.unbind(1) if has_member_axis else [inputs] * params.shape[1]
+    outputs = [
+        model(weights, own, None)
+        for weights, own in zip(params.unbind(1), seen, strict=True)
+    ]
     return torch.stack(outputs, 1)
 
 
@@ -189,9 +203,13 @@ def _select_training_rows_of_members(
     )
     n = rows.targets.shape[1]
     flat = (row_indices + (model_indices // n_members * n)[:, None]).flatten()
+    own = (row_indices + (model_indices * n)[:, None]).flatten()
+    inputs, targets, offset = (
+        t.flatten(0, 2).index_select(0, own)
+        if t is rows.inputs and rows.has_member_axis
+        else t.flatten(0, 1).index_select(0, flat)
+        for t in rows[:3]
+    )
     return LabelledTrainingRows(
-        *(
-            t.flatten(0, 1).index_select(0, flat).unflatten(0, row_indices.shape)
-            for t in rows
-        )
+        *(t.unflatten(0, row_indices.shape) for t in (inputs, targets, offset))
     )

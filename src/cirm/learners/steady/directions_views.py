@@ -114,15 +114,17 @@ def add_mean_pattern_to_hiding_view(
     values: Tensor,
     targets: Tensor,
     n_classes: int,
+    common_value: int | None = None,
 ) -> FeatureHidingView:
     """Return a view that also gives each value the mean picture of the common one.
 
     A mark, a frame or a texture adds the same to every picture. Means are those of
-    rows [n, d], as seen in the view so far, of the same class.
+    rows [n, d], as seen in the view so far, of the same class. The common value is the
+    most frequent one, if it is not given.
     """
     return view._replace(
         pattern=_measure_clear_differences_of_means(
-            shown_rows, values, targets, n_classes
+            shown_rows, values, targets, n_classes, common_value
         )
     )
 
@@ -154,7 +156,11 @@ def erase_changed_entries(
 
 
 def _measure_clear_differences_of_means(
-    shown_rows: Tensor, values: Tensor, targets: Tensor, n_classes: int
+    shown_rows: Tensor,
+    values: Tensor,
+    targets: Tensor,
+    n_classes: int,
+    common_value: int | None = None,
 ) -> Tensor:
     """Return what the mean of each value lacks to the common one, given the class.
 
@@ -166,7 +172,7 @@ def _measure_clear_differences_of_means(
     means = compute_means_by_group(shown_rows, values * k + targets, k * k).unflatten(
         0, (k, k)
     )
-    common = int(counts.sum(1).argmax())
+    common = int(counts.sum(1).argmax()) if common_value is None else common_value
     shared = counts * counts[common] / (counts + counts[common]).clamp(min=1)
     rows = shared.sum(1, keepdim=True).clamp(min=1e-9)
     gaps = torch.einsum("vk,vkd->vd", shared, means[common] - means) / rows
