@@ -359,12 +359,12 @@ class SteadyNetworkEngine:
         if all(outcome.rows_of_members is None for outcome in outcomes):
             return None
         rows = [
-            outcome.rows.expand(self.learner.members, -1, -1)
+            outcome.rows.float().expand(self.learner.members, -1, -1)
             if outcome.rows_of_members is None
             else outcome.rows_of_members
             for outcome in outcomes
         ]
-        stacked = torch.stack(rows).float()
+        stacked = torch.stack(rows)
         scaled = scale_inputs(stacked.flatten(1, 2), state.inputs)
         return scaled.unflatten(1, stacked.shape[1:3])
 

@@ -29,6 +29,10 @@ from cirm.learners.steady.directions_views import (
 READABLE = 1.0  # standard deviations between values in a view: a correlation of 0.3
 # with a value that contradicts 12 % of the classes, the limit of discriminants, too
 MOST_ROWS_OF_CHOICE = 2000  # that are looked at; more take long, and tell no more
+MOST_ENTRIES = (
+    2**28
+)  # of rows as all members see them, a gigabyte: a pattern of so many
+# rows has little noise
 HIDDEN_ALIKE = 0.2  # correlation: three times what chance shows among 300 rows
 
 
@@ -89,11 +93,16 @@ class FeatureHider:
         rows left out by what the view did to all others. A mark in an image is in few
         entries, and what all pixels share is precise. So only vectors matter.
         """
-        if len(self.shape) != 1 or not any(view.pattern.any() for view in views):
+        n_members = int(folds.max()) + 1
+        if (
+            len(self.shape) != 1
+            or not any(view.pattern.any() for view in views)
+            or n_members * rows.numel() > MOST_ENTRIES
+        ):
             return None
         order = sorted(range(len(views)), key=lambda j: float(views[j].turn))
         shown = []
-        for fold in range(int(folds.max()) + 1):
+        for fold in range(n_members):
             known, seen = folds != fold, rows
             for j in (j for j in order if views[j].pattern.any()):
                 own = add_mean_pattern_to_hiding_view(
@@ -105,7 +114,7 @@ class FeatureHider:
                     int(values[j].bincount().argmax()),
                 )
                 seen = hide_feature_in_rows(own, seen, values[j])
-            shown.append(seen)
+            shown.append(seen.float())
         return torch.stack(shown)
 
     def choose_feature_that_views_hide(

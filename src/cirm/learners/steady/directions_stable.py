@@ -33,9 +33,8 @@ SLOW = 0.2  # of the usual rate, where features are explained: rows that agree w
 # say little, and a network that has learned before forgets more than they tell
 
 CLEARLY = 2.0  # standard errors by which a stable model beats chance on new rows
-SURELY = 2.5  # the same of held-out rows, which also decide when to stop: where nothing
-# was left, that added up to one standard error. With k classes it is multiplied by the
-# root of k - 1: to set many classes aside costs more, and what is left tells more
+SURELY = 2.5  # the same on the rows of a stage: members stop where they predict best
+# the rows left out, which adds about half a standard error
 
 ABSENT = -1e4  # logit of a class without a row at a place: its rows can show nothing of
 # this class, and networks that are told to rule it out would do so everywhere
@@ -192,7 +191,9 @@ def does_stable_model_tell_class(
 
     If not, the features are what tells the class, and no shortcut. Two models judge:
     the networks of before, which have not seen these rows and have `logits_before`
-    [n, k], unless they are new, and those trained now, on held-out rows.
+    [n, k], unless they are new, and those trained now, on held-out rows. The more
+    classes there are, the more it costs to set them aside, and the more does what is
+    left tell of them.
     """
     z = [compute_z_of_recall(held_out.logits, rows.targets)]
     if logits_before.any():
