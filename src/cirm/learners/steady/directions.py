@@ -187,18 +187,7 @@ class SteadyNetworkEngine:
         outcomes = [search() for search in searches]
         parts = state, is_first, shape, targets, places, randomness, watch
         training = self._train_without_features(outcomes, *parts)
-        # If nothing is left without them, the features found are what tells the class.
-        before = self._compute_mean_logits(training.start, training.inputs)
-        tell_all = [
-            bool(outcome.found) and not does_stable_model_tell_class(*own)
-            for outcome, *own in zip(
-                outcomes,
-                before,
-                training.held_out_logits,
-                training.known,
-                strict=True,
-            )
-        ]
+        tell_all = self._do_features_tell_all(outcomes, training)
         if any(tell_all):
             outcomes = [
                 search(can_be_explained=False) if all_told else outcome
@@ -351,6 +340,19 @@ class SteadyNetworkEngine:
             by_member,
         )
         return StableTraining(seen, known, start, fit, judgements)
+
+    def _do_features_tell_all(
+        self, outcomes: list[FeatureSearchOutcome], training: StableTraining
+    ) -> list[bool]:
+        """Return for each replica whether new features leave nothing of the classes."""
+        if not any(outcome.found for outcome in outcomes):
+            return [False] * len(outcomes)
+        before = self._compute_mean_logits(training.start, training.inputs)
+        parts = before, training.held_out_logits, training.known
+        return [
+            bool(outcome.found) and not does_stable_model_tell_class(*own)
+            for outcome, *own in zip(outcomes, *parts, strict=True)
+        ]
 
     def _stack_rows_of_members(
         self, outcomes: list[FeatureSearchOutcome], state: SteadyNetworkState

@@ -29,10 +29,8 @@ from cirm.learners.steady.directions_views import (
 READABLE = 1.0  # standard deviations between values in a view: a correlation of 0.3
 # with a value that contradicts 12 % of the classes, the limit of discriminants, too
 MOST_ROWS_OF_CHOICE = 2000  # that are looked at; more take long, and tell no more
-MOST_ENTRIES = (
-    2**28
-)  # of rows as all members see them, a gigabyte: a pattern of so many
-# rows has little noise
+# Of rows as all members see them (a gigabyte): a pattern of more has little noise.
+MOST_ENTRIES = 2**28
 HIDDEN_ALIKE = 0.2  # correlation: three times what chance shows among 300 rows
 
 
@@ -97,6 +95,7 @@ class FeatureHider:
         if (
             len(self.shape) != 1
             or not any(view.pattern.any() for view in views)
+            or len(rows) == n_members  # or less
             or n_members * rows.numel() > MOST_ENTRIES
         ):
             return None
