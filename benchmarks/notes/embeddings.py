@@ -122,10 +122,10 @@ def main() -> None:
                     without = (distances[0], 0.0)
                     rng = np.random.default_rng(draw)
                     plain = draw_places_with_shortcut(rows, without, shares, rng)
-                    own = format_scores(measure(places, options.view))
-                    oracle = measure(plain, options.view).unseen
-                    words = (*distances, *shares[:2], *own, f"{oracle:.1f}")
-                    print(rows, draw, *words, sep="\t", flush=True)
+                    words = format_scores(measure(places, options.view))
+                    oracle = f"{measure(plain, options.view).unseen:.1f}"
+                    cells = (*distances, *shares[:2], *words, oracle)
+                    print(rows, draw, *cells, sep="\t", flush=True)
 
 
 def format_scores(scores: Scores) -> list[str]:

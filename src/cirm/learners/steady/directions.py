@@ -185,8 +185,8 @@ class SteadyNetworkEngine:
             features = states.get_unstable_features_of_replica(one)
             searches.append(partial(search.run, features, answers[r]))
         outcomes = [search() for search in searches]
-        parts = state, is_first, shape, targets, places, randomness, watch
-        training = self._train_without_features(outcomes, *parts)
+        stage_parts = state, is_first, shape, targets, places, randomness, watch
+        training = self._train_without_features(outcomes, *stage_parts)
         tell_all = self._do_features_tell_all(outcomes, training)
         if any(tell_all):
             outcomes = [
@@ -195,7 +195,7 @@ class SteadyNetworkEngine:
                     searches, outcomes, tell_all, strict=True
                 )
             ]
-            training = self._train_without_features(outcomes, *parts)
+            training = self._train_without_features(outcomes, *stage_parts)
         seen, known, start, fit, judgements = training
         seen_rows, count = state.moments.counts.sum(1), targets.shape[1]
         if not is_first and count < FEW_ROWS:

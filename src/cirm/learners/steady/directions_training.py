@@ -128,7 +128,8 @@ def train_ensemble_members(
         keep = going.nonzero()[:, 0]
         live, params, mean, square = (t[keep] for t in (live, params, mean, square))
         batch, held_out = (
-            LabelledTrainingRows(*(t[keep] for t in r[:3])) for r in (batch, held_out)
+            LabelledTrainingRows(r.inputs[keep], r.targets[keep], r.offset[keep])
+            for r in (batch, held_out)
         )
         noise = RandomDraws([noise.generators[i] for i in keep.tolist()])
         orders = RandomDraws([orders.generators[i] for i in keep.tolist()])
