@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -41,14 +41,11 @@ from cirm.learners.steady.directions_reference import (
 from cirm.learners.steady.directions_regression_explain import (
     explain_regression_with_networks,
 )
+from cirm.learners.steady.directions_remainder import StageRemainder
 from cirm.learners.steady.directions_stable import (
-    HeldOutLogits,
-    RowsWithKnownFeatures,
-    does_stable_model_tell_class,
+    compute_mean_logits_of_members,
     has_single_target,
     keep_earlier_calibration,
-    subtract_mean_logit,
-    train_stable_ensemble,
 )
 from cirm.learners.steady.directions_stage import (
     FeatureSearchOutcome,
@@ -58,7 +55,6 @@ from cirm.learners.steady.directions_stage import (
 )
 from cirm.learners.steady.directions_start import (
     FEW_ROWS,
-    choose_start_networks_of_ensemble,
     train_members_beside_plain_ensemble,
     weigh_training_on_few_rows,
 )
@@ -85,16 +81,6 @@ from cirm.training import Watch
 
 if TYPE_CHECKING:
     from cirm.learners.steady.learner import Steady
-
-
-class StableTraining(NamedTuple):
-    """Stable models of a stage: what they saw, where they started, what they became."""
-
-    inputs: Tensor
-    known: list[RowsWithKnownFeatures]
-    start: Tensor
-    fit: NetworkEnsemble
-    held_out_logits: list[HeldOutLogits]
 
 
 @dataclass(frozen=True)
@@ -185,9 +171,24 @@ class SteadyNetworkEngine:
             features = states.get_unstable_features_of_replica(one)
             searches.append(partial(search.run, features, answers[r]))
         outcomes = [search() for search in searches]
-        stage_parts = state, is_first, shape, targets, places, randomness, watch
-        training = self._train_without_features(outcomes, *stage_parts)
-        tell_all = self._do_features_tell_all(outcomes, training)
+        remainder = StageRemainder(
+            state,
+            self._compute_network_outputs,
+            self.init(randomness.at("restart")).members,
+            targets,
+            places,
+            shape,
+            self.learner.classes,
+            is_first,
+        )
+        training_parts = (
+            self.learner.likelihood,
+            self.learner.descent,
+            randomness,
+            watch,
+        )
+        training = remainder.train_stable_models(outcomes, *training_parts)
+        tell_all = remainder.do_features_tell_all(outcomes, training)
         if any(tell_all):
             outcomes = [
                 search(can_be_explained=False) if all_told else outcome
@@ -195,7 +196,7 @@ class SteadyNetworkEngine:
                     searches, outcomes, tell_all, strict=True
                 )
             ]
-            training = self._train_without_features(outcomes, *stage_parts)
+            training = remainder.train_stable_models(outcomes, *training_parts)
         seen, known, start, fit, judgements = training
         seen_rows, count = state.moments.counts.sum(1), targets.shape[1]
         if not is_first and count < FEW_ROWS:
@@ -298,78 +299,6 @@ class SteadyNetworkEngine:
             outputs = self.learner.likelihood.compute_class_logits(outputs)  # type: ignore[attr-defined]
         return outputs
 
-    def _train_without_features(
-        self,
-        outcomes: list[FeatureSearchOutcome],
-        state: SteadyNetworkState,
-        is_first_stage: bool,
-        shape: tuple[int, ...],
-        targets: Tensor,
-        environment_of_row: Tensor,
-        randomness: Randomness,
-        watch: Watch,
-    ) -> StableTraining:
-        """Train stable models on rows [replica, n, ...] as the searches leave them."""
-        rows = torch.stack([outcome.rows.float() for outcome in outcomes])
-        seen = scale_inputs(rows.unflatten(2, shape), state.inputs)
-        by_member = self._stack_rows_of_members(outcomes, state)
-        known = [
-            RowsWithKnownFeatures(
-                o.values, t, environment_of_row, o.is_hidden, self.learner.classes
-            )
-            for o, t in zip(outcomes, targets, strict=True)
-        ]
-        start = choose_start_networks_of_ensemble(
-            self._compute_network_outputs,
-            state,
-            self.init(randomness.at("restart")).members,
-            outcomes,
-            seen,
-            known,
-        )
-        fit, judgements = train_stable_ensemble(
-            self._compute_network_outputs,
-            start,
-            seen,
-            known,
-            is_first_stage,
-            self.learner.likelihood,
-            self.learner.descent,
-            randomness.at("train"),
-            watch,
-            by_member,
-        )
-        return StableTraining(seen, known, start, fit, judgements)
-
-    def _do_features_tell_all(
-        self, outcomes: list[FeatureSearchOutcome], training: StableTraining
-    ) -> list[bool]:
-        """Return for each replica whether new features leave nothing of the classes."""
-        if not any(outcome.found for outcome in outcomes):
-            return [False] * len(outcomes)
-        before = self._compute_mean_logits(training.start, training.inputs)
-        parts = before, training.held_out_logits, training.known
-        return [
-            bool(outcome.found) and not does_stable_model_tell_class(*own)
-            for outcome, *own in zip(outcomes, *parts, strict=True)
-        ]
-
-    def _stack_rows_of_members(
-        self, outcomes: list[FeatureSearchOutcome], state: SteadyNetworkState
-    ) -> Tensor | None:
-        """Return vectors [replica, member, n, d] as members see them, if it matters."""
-        if all(outcome.rows_of_members is None for outcome in outcomes):
-            return None
-        rows = [
-            outcome.rows.float().expand(self.learner.members, -1, -1)
-            if outcome.rows_of_members is None
-            else outcome.rows_of_members
-            for outcome in outcomes
-        ]
-        stacked = torch.stack(rows)
-        scaled = scale_inputs(stacked.flatten(1, 2), state.inputs)
-        return scaled.unflatten(1, stacked.shape[1:3])
-
     def _fit_scales_of_image_statistics(
         self, inputs: Tensor, targets: Tensor
     ) -> ImageStatisticsScale:
@@ -462,14 +391,8 @@ class SteadyNetworkEngine:
         """Return the logits of the networks, [replica, n, k], and the values."""
         seen, values = self._remove_features_from_inputs(state, inputs, state.found)
         seen = scale_inputs(seen, state.inputs)
-        return self._compute_mean_logits(state.members, seen), values
-
-    def _compute_mean_logits(self, params: Tensor, inputs: Tensor) -> Tensor:
-        """Return the mean logits [replica, n, k] of members, less their mean."""
-        logits = compute_ensemble_member_outputs(
-            self._compute_network_outputs, params, inputs
-        )
-        return subtract_mean_logit(logits).mean(1)
+        parts = self._compute_network_outputs, state.members, seen
+        return compute_mean_logits_of_members(*parts), values
 
     def _score_easiest_predictor(
         self,

@@ -103,9 +103,7 @@ def train_stable_ensemble(
     `inputs_of_members` [replica, member, n, ...] are the same in views of each member,
     if these differ.
     """
-    before = subtract_mean_logit(
-        compute_ensemble_member_outputs(model, initial_params, inputs)
-    ).mean(1)
+    before = compute_mean_logits_of_members(model, initial_params, inputs)
     corrections = [
         torch.zeros(len(s.values), s.classes, s.classes).double()
         if is_first_stage
@@ -240,6 +238,14 @@ def keep_earlier_calibration(
             size=float(state.leak[0]), error=float(state.leak[1])
         ),
     )
+
+
+def compute_mean_logits_of_members(
+    model: Model, params: Tensor, inputs: Tensor
+) -> Tensor:
+    """Return the mean logits [replica, n, k] of members, less their mean."""
+    logits = compute_ensemble_member_outputs(model, params, inputs)
+    return subtract_mean_logit(logits).mean(1)
 
 
 def subtract_mean_logit(logits: Tensor) -> Tensor:
