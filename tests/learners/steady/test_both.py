@@ -143,6 +143,9 @@ def test_a_direction_that_explains_little_of_a_drift_is_no_shortcut():
     assert not bool(state.directions.found)
     assert bool(state.directions.unexplained)
     assert score(learner, state, unseen) > 80
+    evidence = learner.explain(state, environments=4)["evidence"]
+    assert any("no direction explains it" in text for text in evidence)
+    assert not any("Nor was a direction" in text for text in evidence)
 
 
 def test_sensors_that_drift_are_predicted_by_column():

@@ -212,11 +212,13 @@ class SteadyBothEngine:
             ]
         elif environments > 1 and not explanation["unstable"]:
             other = self.directions.explain(state.directions, columns, environments)
-            sentences = [
-                "Nor was a direction, a weighted sum of many columns, found to change "
-                "its meaning.",
-                *other["evidence"],
-            ]
+            sentences = other["evidence"]
+            if not state.directions.unexplained[0]:
+                sentences = [
+                    "Nor was a direction, a weighted sum of many columns, found to "
+                    "change its meaning.",
+                    *sentences,
+                ]
         return explanation | {"evidence": [*explanation["evidence"], *sentences]}
 
     def check_state(self, state: SteadyBothState, shape: tuple[int, ...]) -> None:
