@@ -95,7 +95,7 @@ class FeatureHider:
         if (
             len(self.shape) != 1
             or not any(view.pattern.any() for view in views)
-            or len(rows) == n_members  # or less
+            or n_members == len(rows)  # there may be members without a fold
             or n_members * rows.numel() > MOST_ENTRIES
         ):
             return None
